@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokflow.documents import DocumentsConfig, Reject
@@ -329,19 +329,25 @@ def test_a_row_group_is_never_in_memory_whole(tmp_path: Path):
 @settings(max_examples=100, deadline=None)
 @given(
     blocks=st.lists(st.text("ab\r\n", min_size=1, max_size=6), max_size=12),
-    separator=st.sampled_from(["a", "aa", "ab", "aba", "abab", "\n", "\r\n\n", "a\nb"]),
+    separator=st.sampled_from(["a", "aa", "ab", "aba", "abab", "\n", "\r\n\n", "a\nb", None]),
     max_bytes=st.integers(1, 80),
 )
-def test_lines_do_not_depend_on_blocks(blocks: list[str], separator: str, max_bytes: int):
-    ends = "\r?\n".join(separator.replace("\r\n", "\n").split("\n"))
+@example(blocks=["ab\nc"], separator=None, max_bytes=2)
+def test_lines_do_not_depend_on_blocks(blocks: list[str], separator: str | None, max_bytes: int):
+    keeps_ends, end, ends = True, b"\n", "\n"
+    if separator is not None:
+        keeps_ends, end = False, separator_of(separator)
+        ends = "\r?\n".join(separator.replace("\r\n", "\n").split("\n"))
     *whole, last = re.split(f"({ends})", "".join(blocks))
     expected = [*whole[::2], *([last] if last else [])]
     kept = [*map("".join, zip(whole[::2], whole[1::2], strict=True))]
 
     blocks_of = (block.encode() for block in blocks)
-    found = list(cut(blocks_of, separator_of(separator), max_bytes=max_bytes))
+    found = list(cut(blocks_of, end, max_bytes=max_bytes, keeps_ends=keeps_ends))
 
-    lines = {of.first + nth: line.decode() for of in found for nth, line in enumerate(of.lines)}
+    texts = [[line.decode().removesuffix("\n" * keeps_ends) for line in of.lines] for of in found]
+    pairs = zip(found, texts, strict=True)
+    lines = {of.first + nth: line for of, some in pairs for nth, line in enumerate(some)}
     large = [of.first for of in found if of.is_too_large]
     assert large == [nth for nth, piece in enumerate(expected) if len(piece) > max_bytes]
     assert sorted([*lines, *large]) == list(range(len(expected)))

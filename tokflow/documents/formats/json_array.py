@@ -51,8 +51,8 @@ def cut_records(
     byte_offset: int = 0,
     within: OpenRange | None = None,
 ) -> Iterator[LineBatch | ElementBatch]:
-    """Yield the lines of a JSON text, or the elements where all of it is one array; as `txt.cut`
-    does, no more than a block or an element in memory.
+    """Yield the lines of a JSON text, with their ends, or the elements where all of it is one
+    array; as `txt.cut` does, no more than a block or an element in memory.
 
     Raises: RawFileError where the text is one object over several lines, or the array has no end.
     """
@@ -73,7 +73,14 @@ def cut_records(
         )
     if _START_OF_ARRAY.match(text) and not _LINE_BEFORE_OTHERS.match(text):
         return _Array(path, max_bytes, byte_offset).elements(blocks)
-    return cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset, within=within)
+    return cut(
+        blocks,
+        b"\n",
+        max_bytes=max_bytes,
+        byte_offset=byte_offset,
+        within=within,
+        keeps_ends=True,
+    )
 
 
 class _Array:

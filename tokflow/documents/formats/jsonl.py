@@ -172,11 +172,11 @@ def _documents(
         try:
             columns = [list(map(field.get, map(field.decode, batch.lines))) for field in fields]
         except _UNDECODABLE:
-            return _line_by_line(batch.lines, fields, config, batch.place)
+            return _line_by_line(batch, fields, config)
         for field, column in zip(fields, columns, strict=True):
             field.is_found = field.is_found or not field.is_optional or any(column)
         if not all(field.is_found for field in fields):
-            return _line_by_line(batch.lines, fields, config, batch.place)
+            return _line_by_line(batch, fields, config)
         return _parse(columns, config, batch.place)
 
     batches = cut_records(blocks, path, max_bytes=max_bytes, byte_offset=byte_offset, within=within)
@@ -255,12 +255,10 @@ def _looked_up(
 
 
 def _line_by_line(
-    lines: list[bytes],
-    fields: list[_Field],
-    config: DocumentsConfig,
-    place: Callable[[int], Place],
+    batch: LineBatch | ElementBatch, fields: list[_Field], config: DocumentsConfig
 ) -> ParsedBatch:
     """Return the documents of lines, some of which are blank or bad."""
+    lines = [line.removesuffix(b"\n") for line in batch.lines]
     shown = [index for index, line in enumerate(lines) if line.strip(_BLANK)]
     num_each = config.documents_per_record
     columns: list[list[Any]] = [[] for _ in fields]
@@ -272,7 +270,7 @@ def _line_by_line(
                 problems.setdefault(record * num_each + nth % num_each, text)
                 text = b"" if field.is_json else ""
             columns[nth].append(text)
-    return _parse(columns, config, lambda record: place(shown[record]), problems)
+    return _parse(columns, config, lambda record: batch.place(shown[record]), problems)
 
 
 def _parse(

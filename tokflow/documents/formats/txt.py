@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from io import BytesIO
 from itertools import accumulate, groupby
 from pathlib import Path
 
@@ -23,7 +24,7 @@ _COUNT_BYTES = 2 * 1024 * 1024
 
 @dataclass(frozen=True)
 class LineBatch:
-    """Consecutive lines of a stream, or texts between other separators, without their ends."""
+    """Consecutive lines of a stream, or texts between other separators."""
 
     separator: "bytes | re.Pattern[bytes]"
     first: int
@@ -33,7 +34,8 @@ class LineBatch:
     lines: list[bytes]
     """Empty where a line is too large."""
     ends: list[bytes]
-    """The separator behind each; none behind the last line of a stream that has none."""
+    """The separator behind each, empty where the line keeps it; none behind the last line of a
+    stream that has none."""
     is_too_large: bool = False
     """True if this stands for one line that is larger than lines may be."""
     size_of: Callable[[bytes], int] = len
@@ -139,6 +141,7 @@ def cut(
     byte_offset: int = 0,
     size_of: Callable[[bytes], int] = len,
     within: OpenRange | None = None,
+    keeps_ends: bool = False,
 ) -> Iterator[LineBatch]:
     r"""Yield the lines of the stream, found from left to right, those of one block at a time.
 
@@ -146,8 +149,10 @@ def cut(
     with b"\n" both b"a\n\nb" and b"a\n\nb\n" have the lines b"a", b"" and b"b". A line of
     many blocks is joined once, at its end. One of more than `max_bytes` is named as soon as that
     is known, and then passed over without being held. A range, `within`, is told how many lines
-    have ended when all are read.
+    have ended when all are read. `keeps_ends`: lines end with their b"\n", which takes half of
+    the time; it does not count in their size.
     """
+    most = max_bytes + keeps_ends
     # No match of a pattern is longer than the pattern itself.
     longest = len(separator if isinstance(separator, bytes) else separator.pattern)
     first, size, file_size = 0, 0, 0  # sizes of the unfinished line, held or not
@@ -155,7 +160,7 @@ def cut(
     is_passed_over = False
     overlap = b""  # the end of the unfinished line, where a separator may have begun
     for block in blocks:
-        lines, ends, last = _split(overlap + block, separator)
+        lines, ends, last = _split(overlap + block, separator, keeps_ends=keeps_ends)
         if lines and is_passed_over:
             first += 1
             byte_offset += file_size + size_of(lines.pop(0)) + size_of(ends.pop(0))
@@ -165,10 +170,10 @@ def cut(
             unfinished, size, file_size = [], 0, 0
         if lines:
             batch = LineBatch(separator, first, byte_offset, lines, ends, size_of=size_of)
-            is_small = len(block) <= max_bytes and len(lines[0]) <= max_bytes
+            is_small = len(block) <= max_bytes and len(lines[0]) <= most
             first += len(lines)
             byte_offset += sum(map(size_of, lines)) + sum(map(size_of, ends))
-            yield from (batch,) if is_small else _within(batch, max_bytes)
+            yield from (batch,) if is_small else _within(batch, most)
             del batch, lines, ends  # so that the next take their memory: a tenth of the time
         kept = _character_start(last, max(0, len(last) - longest + 1))
         size += kept
@@ -187,9 +192,13 @@ def cut(
 
 
 def _split(
-    data: bytes, separator: "bytes | re.Pattern[bytes]"
+    data: bytes, separator: "bytes | re.Pattern[bytes]", *, keeps_ends: bool
 ) -> tuple[list[bytes], list[bytes], bytes]:
     """Return the lines that end in the data, their ends, and what is behind them."""
+    if keeps_ends:
+        lines = BytesIO(data).readlines()  # 519 MB in 0.05 s; `split` looks at each byte: 0.25 s
+        last = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        return lines, [b""] * len(lines), last
     if isinstance(separator, bytes):
         *lines, last = data.split(separator)
         return lines, [separator] * len(lines), last
