@@ -27,8 +27,8 @@ from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import read_table, to_arrow, to_numpy
 from tokflow.store.versions import known_changes
-from tokflow.tokenizers.chat.opening import stop_tokens
 from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.chat.template import stop_tokens
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder

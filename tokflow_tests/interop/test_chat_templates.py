@@ -13,9 +13,8 @@ from transformers import PreTrainedTokenizerFast
 
 from tokflow.documents import DocumentsConfig
 from tokflow.tokenizers.chat.formats import BadChatError
-from tokflow.tokenizers.chat.opening import with_date
 from tokflow.tokenizers.chat.renderer import Renderer
-from tokflow.tokenizers.chat.template import ChatTemplate
+from tokflow.tokenizers.chat.template import ChatTemplate, with_date
 from tokflow_tests.chat_templates import words_of_kinds
 from tokflow_tests.chats import byte_level_json
 from tokflow_tests.interop.harness import python_of

@@ -1,14 +1,15 @@
 """Frames: where a template's text around the words of the assistant begins and ends a turn."""
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from tokflow.tokenizers.chat.formats import BadChatError
 from tokflow.tokenizers.chat.marked import MarkedChat
-from tokflow.tokenizers.chat.marks import THINK, CharSpan, Event, Words, tags_of
+from tokflow.tokenizers.chat.marks import THINK, CharSpan, Words, tags_of
 from tokflow.tokenizers.chat.template import ChatTemplate
 from tokflow.tokenizers.engines.protocol import any_of
 
@@ -19,10 +20,6 @@ REMEMBERED_FRAMES = 10_000
 PROBE = "qzqz"
 _USER = {"role": "user", "content": "x"}
 _ASSISTANT = {"role": "assistant", "content": PROBE}
-
-
-class FrameError(Exception):
-    """A turn that cannot be told from the text around it; `args`: what was expected, and found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,8 @@ class Frames:
         return re.compile(rf"(?:{name})(?:\s*(?:{name}))*")
 
     def turns(self, chat: MarkedChat) -> list[Turn]:
-        """Return the turns of the assistant, in the order of the text. Raises: FrameError."""
+        """Return the turns of the assistant, in the order of the text. Raises: BadChatError
+        where one cannot be told from the text around it."""
         of_assistant = {i for i, of in enumerate(chat.messages) if of["role"] == "assistant"}
         said = [event.message for event in chat.events if event.message in of_assistant]
         is_ordered = said == sorted(said)
@@ -114,16 +112,20 @@ class Frames:
         turns.sort(key=lambda turn: turn.span)
         for one, other in pairwise(turns):
             if other.span[0] < one.span[1]:
-                raise FrameError(f"message {other.index} beside message {one.index}", "it inside")
+                raise _not_shown(f"message {other.index} beside message {one.index}", "it inside")
         return turns
 
     def _turn(self, chat: MarkedChat, index: int, floor: int) -> Turn | None:
         """Return the turn of a message; None where the template writes nothing of it."""
-        text, mine = chat.text, self._words(chat, index)
+        text, runs = chat.text, chat.runs.get(index, [])
+        if len(runs) > 1:
+            expected = f"the words of message {index} together"
+            raise _not_shown(expected, "another message among them")
+        mine = [event for first, last in runs for event in chat.events[first : last + 1]]
         before, after = chat.room(index)
         before = max(before, floor)
         if after < before:
-            raise FrameError(f"a place of message {index}", "none")
+            raise _not_shown(f"a place of message {index}", "none")
         begin = mine[0].position if mine else after
         frame, key = text[before:begin], self._key(chat, index, is_first=floor == before)
         start = before + self._remembered(
@@ -142,21 +144,14 @@ class Frames:
         stop, has_stop = self._stop(text, end, end + said, after, has_words=bool(mine))
         if not mine and stop <= start:
             if chat.messages[index].get("tool_calls"):
-                raise FrameError(f"the calls of message {index}", "none of their words")
+                raise _not_shown(f"the calls of message {index}", "none of their words")
             return None
         if stop < start or start > begin:
-            raise FrameError(
+            raise _not_shown(
                 f"the generation prompt before the words of message {index}", "it after"
             )
         parts = tuple(chat.words_of.get(index, ()))
         return Turn(index, "assistant", (start, stop), parts, has_stop)
-
-    def _words(self, chat: MarkedChat, index: int) -> Sequence[Event]:
-        """Return the events of a message; none where the text has no words of it."""
-        runs = chat.runs.get(index, [])
-        if len(runs) > 1:
-            raise FrameError(f"the words of message {index} together", "another message among them")
-        return [event for first, last in runs for event in chat.events[first : last + 1]]
 
     def _key(self, chat: MarkedChat, index: int, *, is_first: bool) -> tuple[Hashable, ...]:
         """Return all that the frame before a turn can depend on, as far as it is remembered."""
@@ -184,14 +179,14 @@ class Frames:
             is_same = plain[:before] == chat.text[:before]
             given = plain[before if is_same or not events else events[-1].position :]
         if given is None:
-            raise FrameError(f"a generation prompt before message {index}", "none")
+            raise _not_shown(f"a generation prompt before message {index}", "none")
         given = given[:found] if (found := given.rfind(THINK)) >= 0 else given
         length = self._common(given, frame)
         header = (prompt or "").split("\n")[0].split(THINK)[0]
         has_header = bool(header.strip())
         is_missing = bool(given.strip()) and not given[:length].strip()
         if is_missing and not (has_header and header in frame):
-            raise FrameError(f"the prompt {given!r} before message {index}", repr(frame[-60:]))
+            raise _not_shown(f"the prompt {given!r} before message {index}", repr(frame[-60:]))
         has_common = bool(frame[:length].strip())
         behind = max(length + 1 - len(header), 0)
         if has_header and (has_words or not has_common) and header in frame[behind:]:
@@ -248,6 +243,15 @@ class Frames:
                 break
             length += len(piece)
         return length
+
+
+def _not_shown(expected: str, found: str) -> BadChatError:
+    return BadChatError(
+        f"a chat template that shows {expected}",
+        found,
+        "put what the assistant says between {% generation %} and {% endgeneration %} in the "
+        "template (documents.chat_template)",
+    )
 
 
 def _shape(message: Mapping[str, Any]) -> tuple[str, ...]:

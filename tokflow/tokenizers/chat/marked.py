@@ -3,11 +3,11 @@
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property
 from itertools import accumulate, groupby
-from typing import TypeAlias
+from typing import Any
 
 from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message
 from tokflow.tokenizers.chat.marks import (
@@ -23,15 +23,14 @@ from tokflow.tokenizers.chat.marks import (
     Marks,
     Words,
     changed,
-    strings_of,
     tags_of,
-    words_of,
 )
 from tokflow.tokenizers.chat.template import ChatTemplate
 from tokflow.tokenizers.engines.protocol import any_of
 
-Leaves: TypeAlias = Callable[[str, str], bool]
-"""Function of the kind of a string and the role of its message: True if it gets no marks."""
+LEVELS = 3
+"""Ways to mark, from 0 on: all words; without fields that no format knows; of these the assistant's
+alone. The next is taken where the marks give another text."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,10 @@ class MarkedChat:
     blocks: Sequence[CharSpan] | None
     """The generation blocks in the text; None for a template without."""
     marks: Marks
-    leaves: Leaves | None
-    unmarked: Sequence[str]
-    """Strings that were left without marks."""
+    level: int
+    """As in `LEVELS`."""
+    unmarked: str
+    """Strings that were left without marks, with a null between."""
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -72,8 +72,14 @@ class MarkedChat:
 
     @cached_property
     def words(self) -> Sequence[Words]:
-        """The places of words in the text."""
-        return words_of(self.events)
+        """The places of words: from an opening mark to the next closing one of its kind."""
+        found, opened = [], {}
+        for position, message, kind, is_closing in self.events:
+            if not is_closing:
+                opened[message, kind] = position
+            elif (start := opened.pop((message, kind), None)) is not None:
+                found.append(Words(message, kind, start, position))
+        return found
 
     @cached_property
     def words_of(self) -> Mapping[int, list[Words]]:
@@ -131,66 +137,36 @@ class Marker:
 
     def __init__(self, template: ChatTemplate, special_tokens: Iterable[str]) -> None:
         self._template = template
-        names, tags = [name for name in special_tokens if name], tags_of(template.source)
-        self._tags, self._names = any_of(tags), any_of(names)
-        self._tag_names = any_of(tags & {*names}) if tags & {*names} else None
-        signs = {name: _signs_of(name) for name in names}
-        self._signs = sorted(set().union(*signs.values()))
-        letters = {name[0] for name, found in signs.items() if not found}
-        self._starts = sorted(
-            {*self._signs, *"".join(of + of.lower() + of.upper() for of in letters)}
-        )
-        self._is_signed = lru_cache(1_000)(self._has_sign)  # of roles, which are few
+        names, tags = {*special_tokens} - {""}, tags_of(template.source)
+        self._tags, self._names, self._tag_names = any_of(tags), any_of(names), names & tags
+        ends = {end for name in names for end in (name[0], name[-1])}
+        self._signs = {end for end in ends if not end.isalnum()}
+        """Signs that a special token begins or ends with."""
         self._private = "" if template.source.isascii() else template.source
 
     def mark(self, chat: Chat, text: str) -> MarkedChat:
         """Return a chat with marks around all words that the template copies into its text.
 
-        Where they give another text, as where the template measures or compares a field, those in
-        fields that no format knows are left without, then all but the assistant's.
-
-        Raises: BadChatError where that does not help.
+        Raises: BadChatError where not even those of the assistant can be marked, or the template
+        does not write its generation blocks as they are.
         """
-        found = self._marked(chat, text)
-        if self._template.has_generation and (found is None or found.blocks is None):
-            self._check_blocks(chat, text)
-        found = found or self._marked(chat, text, _leaves_unknown_fields)
-        found = found or self._marked(chat, text, _leaves_all_but_the_assistant)
-        if found is None:
-            raise not_copied("another text where the words of the assistant are marked")
-        return found
-
-    def _check_blocks(self, chat: Chat, text: str) -> None:
-        """Raise BadChatError where the template does not write its generation blocks as they are:
-        cuts or measures them, or parts what belongs together."""
-        marks = Marks(text + self._private, 0, self._tags)
-        written = self._template.try_writing(chat, block_marks=marks.of_blocks)
-        plain, events = marks.take(written or "")
-        if written is None or plain != text or _blocks(events) is None:
-            raise BadChatError(
-                "a chat template that writes its generation blocks as they are",
-                "one that changes, cuts or measures what such a block gave",
-                "put {% generation %} and {% endgeneration %} where the text is written "
-                "(documents.chat_template)",
-            )
-
-    def _has_sign(self, string: str) -> bool:
-        """Return whether a string has a sign that a special token begins or ends with."""
-        return any(sign in string for sign in self._signs)
-
-    def _can_spell(self, string: str) -> bool:
-        """Return whether a special token, or a part of one by which it is told, may be spelt."""
-        return any(start in string for start in self._starts)
+        for level in range(LEVELS):
+            if (found := self._marked(chat, text, level)) is not None:
+                return found
+        if not self._template.has_generation:
+            raise _not_copied("another text where the words of the assistant are marked")
+        raise BadChatError(
+            "a chat template that writes its generation blocks, and the words in them, as they are",
+            "one that changes, cuts or measures them",
+            "put {% generation %} and {% endgeneration %} where the text is written, and change "
+            "what the template compares in the messages (documents.chat_template)",
+        )
 
     def _marked(
-        self,
-        chat: Chat,
-        text: str,
-        leaves: Leaves | None = None,
-        names: re.Pattern[str] | None = None,
+        self, chat: Chat, text: str, level: int, names: re.Pattern[str] | None = None
     ) -> MarkedChat | None:
-        """Return a chat with marks in all fields but those that `leaves` names; None if that gives
-        another text. `names`: special tokens to put marks in, as well.
+        """Return a chat with the marks of a level; None if they give another text. `names`: special
+        tokens to put marks in, as well.
         """
         try:
             marks = Marks(text + self._private, len(chat.messages) + 1, self._tags)
@@ -198,12 +174,27 @@ class Marker:
             expected = "a chat of at most 13,000 messages, and without private characters"
             raise BadChatError(expected, f"{len(chat.messages):,} messages, and {error}") from error
         unmarked: list[str] = []
-        change = partial(self._change, marks, leaves, names, unmarked)
-        messages = [changed(of, change(of, index)) for index, of in enumerate(chat.messages)]
-        of_tools = change({}, len(messages))
+
+        def change_of(message: Mapping[str, Any], index: int) -> Change:
+            def change(string: str, kind: str) -> str:
+                is_said = message.get("role") == "assistant"
+                if level and (kind == OTHER or (level == 2 and kind != STRUCTURE and not is_said)):
+                    unmarked.append(string)
+                    return string
+                if names is not None:
+                    string = marks.inside(string, index, names)
+                if kind == STRUCTURE or (kind == NAME and not _is_nameless(message)):
+                    # Where it can spell special tokens, it has to be told from the template.
+                    is_plain = self._signs.isdisjoint(string)
+                    return string if is_plain else marks.around(string, index, OTHER)
+                return marks.around(string, index, kind, has_reasoning=is_said and kind == CONTENT)
+
+            return change
+
+        messages = [changed(of, change_of(of, index)) for index, of in enumerate(chat.messages)]
+        of_tools = change_of({}, len(messages))
         tools = chat.tools and [
-            changed(of, lambda string, path, _: of_tools(string, path, STRUCTURE))
-            for of in chat.tools
+            changed(of, lambda string, _: of_tools(string, STRUCTURE)) for of in chat.tools
         ]
         marked = replace(chat, messages=messages, tools=tools)
         is_blocked = self._template.has_generation
@@ -211,38 +202,11 @@ class Marker:
         written = self._template.try_writing(marked, block_marks=block_marks)
         plain, events = marks.take(written or "")
         blocks = _blocks(events) if is_blocked else None
-        if written is None or plain != text:
+        if written is None or plain != text or (is_blocked and blocks is None):
             return None
         events = [event for event in events if event.message != BLOCK] if is_blocked else events
-        return MarkedChat(
-            chat, marked, self._template, text, events, blocks, marks, leaves, unmarked
-        )
-
-    def _change(
-        self,
-        marks: Marks,
-        leaves: Leaves | None,
-        names: re.Pattern[str] | None,
-        unmarked: list[str],
-        message: Message,
-        index: int,
-    ) -> Change:
-        """Return the function that puts marks into each string of a message; `unmarked` gets those
-        that it leaves as they are, the rest is as in `_marked`."""
-
-        def change(string: str, path: str, kind: str) -> str:
-            if leaves and leaves(kind, str(message.get("role"))):
-                unmarked.append(string)
-                return string
-            if names is not None:
-                string = marks.inside(string, index, names)
-            if kind == STRUCTURE or (kind == NAME and not _is_nameless(message)):
-                # Where it can spell special tokens, it has to be told from the template.
-                return marks.around(string, index, OTHER) if self._is_signed(string) else string
-            has_reasoning = kind == CONTENT and message["role"] == "assistant"
-            return marks.around(string, index, kind, has_reasoning=has_reasoning)
-
-        return change
+        left = "\0".join(unmarked)
+        return MarkedChat(chat, marked, self._template, text, events, blocks, marks, level, left)
 
     def spelt(self, chat: MarkedChat) -> list[CharSpan]:
         """Return where the text has special tokens that messages spell, and not the template.
@@ -251,17 +215,15 @@ class Marker:
 
         Raises: BadChatError where that cannot be told.
         """
-        if self._can_spell("\0".join(chat.unmarked)):
-            raise not_copied("another text where all words are marked")
+        if not self._signs.isdisjoint(chat.unmarked) or self._names.search(chat.unmarked):
+            raise _not_copied("another text where all words are marked")
         words = chat.words
-        if self._tag_names and self._tag_names.search("\0".join(strings_of(chat.messages))):
+        if self._tag_names and any(name in repr(chat.messages) for name in self._tag_names):
             # Those tags, which have no marks for the template's sake, get some inside.
-            marked = self._marked(chat.chat, chat.text, chat.leaves, self._tag_names)
+            marked = self._marked(chat.chat, chat.text, chat.level, any_of(self._tag_names))
             if marked is None:
-                raise not_copied("another text where special tokens that they spell are marked")
+                raise _not_copied("another text where special tokens that they spell are marked")
             words = marked.words
-        elif not self._can_spell("".join([chat.text[of.start : of.stop] for of in words])):
-            return []
         places = sorted((of.start, of.stop) for of in words)
         found = []
         for name in self._names.finditer(chat.text):
@@ -271,7 +233,7 @@ class Marker:
         return found
 
 
-def not_copied(found: str) -> BadChatError:
+def _not_copied(found: str) -> BadChatError:
     """Return the error of a template in whose text the words of messages cannot be told."""
     return BadChatError(
         "a chat template that copies what the messages say",
@@ -280,23 +242,11 @@ def not_copied(found: str) -> BadChatError:
     )
 
 
-def _leaves_unknown_fields(kind: str, role: str) -> bool:
-    return kind == OTHER
-
-
-def _leaves_all_but_the_assistant(kind: str, role: str) -> bool:
-    return kind == OTHER or (kind != STRUCTURE and role != "assistant")
-
-
-def _signs_of(name: str) -> set[str]:
-    return {end for end in (name[0], name[-1]) if not end.isalnum()}
-
-
-def _is_nameless(message: Message) -> bool:
+def _is_nameless(message: Mapping[str, Any]) -> bool:
     """Return whether a message has no words besides reasoning and the names of tools."""
     kinds: list[str] = []
 
-    def note(string: str, path: str, kind: str) -> str:
+    def note(string: str, kind: str) -> str:
         kinds.extend([kind] if string.strip() else [])
         return string
 

@@ -2,15 +2,15 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 CharSpan: TypeAlias = tuple[int, int]
-Change: TypeAlias = Callable[[str, str, str], str]
-"""Function of a string, its path (`tool_calls.function.arguments`) and its kind."""
+Change: TypeAlias = Callable[[str, str], str]
+"""Function of a string and its kind."""
 
 KINDS = ("content", "reasoning", "call", "name", "other", "structure")
 CONTENT, REASONING, CALL, NAME, OTHER, STRUCTURE = KINDS
@@ -162,58 +162,35 @@ class Marks:
         return "".join(parts), events
 
 
-def words_of(events: Sequence[Event]) -> list[Words]:
-    """Return the places of words: from an opening mark to the next closing one of its kind."""
-    found, opened = [], {}
-    for position, message, kind, is_closing in events:
-        if not is_closing:
-            opened[message, kind] = position
-        elif (start := opened.pop((message, kind), None)) is not None:
-            found.append(Words(message, kind, start, position))
-    return found
-
-
 def changed(message: Mapping[str, Any], change: Change) -> dict[str, Any]:
     """Return a message in which each string is changed, names of its fields aside."""
     return {
-        key: _changed(value, key, _KIND_OF_FIELD.get(key, OTHER), change)
+        key: _changed(value, _KIND_OF_FIELD.get(key, OTHER), change)
         for key, value in message.items()
     }
 
 
-def _changed(value: Any, path: str, kind: str, change: Change) -> Any:
+def _changed(value: Any, kind: str, change: Change, *, is_argument: bool = False) -> Any:
     if isinstance(value, str):
-        return change(value, path, kind)
+        return change(value, kind)
     if isinstance(value, Mapping):
         return {
-            change(key, path, STRUCTURE): _changed(
-                item, f"{path}.{key}", _kind_inside(path, key, kind), change
+            change(key, STRUCTURE): _changed(
+                item,
+                kind if is_argument else _kind_inside(key, kind),
+                change,
+                is_argument=is_argument or key == "arguments",
             )
             for key, item in value.items()
         }
     if isinstance(value, Sequence):
-        return [_changed(item, path, kind, change) for item in value]
+        return [_changed(item, kind, change, is_argument=is_argument) for item in value]
     return value
 
 
-def _kind_inside(path: str, key: str, kind: str) -> str:
-    """Return the kind of a field inside another: in arguments of a call all are words."""
-    found = _KIND_OF_FIELD.get(key, kind)
-    if ".arguments" in path:
-        return kind
-    if found == STRUCTURE and kind == CALL and key == "name":
+def _kind_inside(key: str, kind: str) -> str:
+    """Return the kind of a field inside another; in arguments of a call all are words."""
+    if kind == CALL and key == "name":
         return NAME
+    found = _KIND_OF_FIELD.get(key, kind)
     return found if found in (STRUCTURE, REASONING) else kind
-
-
-def strings_of(value: object) -> Iterator[str]:
-    """Yield every string that a value holds, names of fields too: a template may write any."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield key
-            yield from strings_of(item)
-    elif isinstance(value, Sequence):
-        for item in value:
-            yield from strings_of(item)

@@ -10,7 +10,7 @@ import tokenizers
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.tokenizers.chat.opening import open_template
+from tokflow.tokenizers.chat.template import open_template
 from tokflow_tests.chat_templates import BAR, FAMILIES
 from tokflow_tests.chats import byte_level_json, chat, chat_dataset, save_chat_tokenizer
 from tokflow_tests.outputs import documents_of
