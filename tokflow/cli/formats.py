@@ -66,13 +66,14 @@ def _made_of(name: str) -> str:
 
 
 def _options(name: str) -> list[dict[str, Any]]:
+    options = FORMATS[name].options
     return [
         {
             "name": option,
             "default": field.get_default(call_default_factory=True),
-            "description": " ".join(str(field.description).split()),
+            "description": " ".join(options.descriptions()[option].split()),
         }
-        for option, field in FORMATS[name].options.model_fields.items()
+        for option, field in options.model_fields.items()
     ]
 
 

@@ -108,10 +108,10 @@ class ExportConfig(Config):
         cls, core_schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Return what a YAML may hold: a name, or one of the formats with its options."""
-        fields = cls.model_fields
-        named = {"type": "string", "description": fields["name"].description}
+        descriptions = cls.descriptions()
+        named = {"type": "string", "description": descriptions["name"]}
         packed = pydantic.TypeAdapter(PackingChanges).json_schema()
-        packed |= {"description": fields["packing"].description}
+        packed |= {"description": descriptions["packing"]}
         beside = {"name": named, "packing": packed}
         of_formats = [_schema_of(name, beside) for name in FORMATS]
         of_presets = [_schema_of_preset(name, beside) for name in PRESETS]

@@ -36,15 +36,16 @@ class _ChangesSchema:
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        fields = PackingConfig.model_fields.items()
-        properties = {name: _schema_of(field) for name, field in fields if name not in self.but}
+        names = [name for name in PackingConfig.model_fields if name not in self.but]
+        properties = {name: _schema_of(name) for name in names}
         return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _schema_of(field: pydantic.fields.FieldInfo) -> JsonSchemaValue:
+def _schema_of(name: str) -> JsonSchemaValue:
     """Return the schema of one field, without its default, which is another one in each place."""
     annotated: Any = Annotated
-    described = Field(description=field.description)
+    field = PackingConfig.model_fields[name]
+    described = Field(description=PackingConfig.descriptions()[name])
     kind = annotated[(field.annotation, *field.metadata, described)]
     return pydantic.TypeAdapter(kind).json_schema()
 

@@ -1,15 +1,20 @@
 """Configs: frozen models of what a user declares, in YAML or by keyword, and their errors."""
 
+import ast
+import inspect
 import os
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, cast, get_args
 
 import pydantic
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, ErrorDetails
 
 from tokflow.errors import ConfigError, TokflowError, nearest
 
@@ -89,7 +94,6 @@ class Config(pydantic.BaseModel):
         strict=True,
         frozen=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
         defer_build=True,  # until it is used
     )
 
@@ -117,6 +121,34 @@ class Config(pydantic.BaseModel):
             cause = cause_of(error)
             place = ": ".join(filter(None, (where, cause.where)))
             raise relocated(cause, place) from None
+
+    @classmethod
+    @cache
+    def descriptions(cls) -> dict[str, str]:
+        """Return the docstrings under the fields, by field, read from the source: schemas need
+        them, and no run."""
+        found: dict[str, str] = {}
+        for of in cls.__mro__[cls.__mro__.index(Config) - 1 :: -1]:
+            [body] = ast.parse(textwrap.dedent(inspect.getsource(of))).body
+            for field, text in pairwise(cast(ast.ClassDef, body).body):
+                match field, text:
+                    case (
+                        ast.AnnAssign(target=ast.Name(id=name)),
+                        ast.Expr(value=ast.Constant(value=str(docstring))),
+                    ):
+                        found[name] = inspect.cleandoc(docstring)
+        return found
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the schema with a description of each field."""
+        schema = handler(core_schema)
+        for name, field in handler.resolve_ref_schema(schema)["properties"].items():
+            if name in cls.descriptions():
+                field.setdefault("description", cls.descriptions()[name])
+        return schema
 
     @classmethod
     def has_key(cls, key: object) -> bool:
