@@ -267,7 +267,7 @@ class Checker:
 
     def _look(self, output: Output) -> str:
         if output not in self._looks:
-            marks = output.store.marks(output.folder, output.manifest())
+            marks = output.graph.store.marks(output.folder, output.manifest())
             self._looks[output] = f"{output.fingerprint} {marks}"
         return self._looks[output]
 

@@ -32,7 +32,7 @@ def main() -> None:
     os.environ.update({name: SPARING[name] for name in set_by_default})
     # Cycles are looked for a hundred times while modules are imported, and by an interpreter that
     # ends several times over among all that was: 0.2 s after a build.
-    gc.set_threshold(10_000)
+    gc.set_threshold(100_000)
     atexit.register(gc.freeze)
     from tokflow.cli.app import app
 

@@ -103,7 +103,7 @@ def _document(plan: Plan) -> dict[str, Any]:
 def _planned(of: PlannedOutput) -> dict[str, Any]:
     names = ("stage", "name", "cause", "details", "fingerprint", "folder", "num_bytes")
     fields = {name: getattr(of, name) for name in (*names, "estimated_seconds")}
-    fields["dataset"] = of.output.dataset
+    fields["dataset"] = of.graph.dataset.name
     fields |= {"packing": of.packing} if of.packing else {}
     failure = of.failure and {"message": of.failure.message, "time": of.failure.time}
     return {**fields, "failure": failure}
@@ -152,7 +152,7 @@ def _print(plan: Plan) -> None:
 
 def _row(of: PlannedOutput, dataset: str) -> Sequence[str]:
     """Return the table row of an output, with its dataset for an output of a mixture's source."""
-    source = "" if of.output.dataset == dataset else f"{of.output.dataset}: "
+    source = "" if of.graph.dataset.name == dataset else f"{of.graph.dataset.name}: "
     about = duration(of.estimated_seconds)
     return of.stage, f"{source}{of.output.label}", size(of.num_bytes), about, of.reason
 

@@ -1,7 +1,7 @@
 """`tokflow run`: build what is missing or has changed, and print a summary.
 
 A declared dataset is built by a run of the Dagster job in this process. If nothing is missing,
-neither Dagster nor an engine is imported.
+neither Dagster nor an engine is imported, nor what builds, reports and records.
 """
 
 import sys
@@ -25,14 +25,6 @@ from tokflow.cli.options import (
     ShardText,
     StoreName,
 )
-from tokflow.cli.progress import Bars, Errors, printed_lines
-from tokflow.cli.recorded import (
-    build_recorded,
-    forget_recorded,
-    is_recorded,
-    note_recorded,
-    own_streams,
-)
 from tokflow.cli.selection import Words, select
 from tokflow.cli.terminal import (
     FAILED,
@@ -44,15 +36,12 @@ from tokflow.cli.terminal import (
 )
 from tokflow.errors import ConfigError, TokflowError, explained
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.describe import statistics_of
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.raw_files import FileShare
 from tokflow.pipeline.results import BuildResult, Notice, Reporter
-from tokflow.pipeline.run import build_dataset
-from tokflow.pipeline.tasks import SMALL_BYTES
 from tokflow.pools import Workers, get_ready, is_local, num_jobs
 from tokflow.shown import counted, duration, size
 from tokflow.store.versions import loaded_versions
@@ -136,6 +125,9 @@ def _run_share(
     dataset: Dataset, asked: _Asked, *, share: FileShare
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Build a share of a dataset, without a plan of the whole."""
+    from tokflow.cli.progress import Errors, printed_lines
+    from tokflow.pipeline.run import build_dataset
+
     graph = graph_of(dataset)
     graph.check_columns()
     errors = Errors()
@@ -168,7 +160,11 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
         plan = look()
     is_partial = asked.partitions is not None
     is_done = plan.is_up_to_date and not plan.num_remote and not asked.recheck
-    if is_done and (not asked.in_dagster or is_partial or is_recorded(dataset, plan.own)):
+    if is_done and asked.in_dagster and not is_partial:
+        from tokflow.cli.recorded import is_recorded
+
+        is_done = is_recorded(dataset, plan.own)
+    if is_done:
         for planned in plan.planned:
             if planned.output.step.has_latest and planned.folder is not None:
                 # As after going back to an earlier config.
@@ -177,10 +173,13 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
             _say_nothing_to_do(plan)
         return _document(plan) if asked.json else {}, []
     built, problems = _build(plan, asked)
-    if asked.in_dagster and (built.failed or problems):
-        forget_recorded(dataset)
-    elif asked.in_dagster and not is_partial:
-        note_recorded(dataset, [made.output for made in built.made])
+    if asked.in_dagster:
+        from tokflow.cli.recorded import forget_recorded, note_recorded
+
+        if built.failed or problems:
+            forget_recorded(dataset)
+        elif not is_partial:
+            note_recorded(dataset, [made.output for made in built.made])
     document = _document_of(plan.graph, built) | {"problems": problems}
     return document, [failed.error for failed in built.failed]
 
@@ -188,11 +187,15 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
 def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
     """Build and print progress and summary, errors last; return the problems that checks found,
     too."""
+    from tokflow.cli.progress import Bars, Errors, printed_lines
+
     errors = Bars(plan) if sys.stdout.isatty() and not asked.json else Errors()
     problems: list[str] = []
     try:
         with ExitStack() as stack:
             if asked.in_dagster:
+                from tokflow.cli.recorded import build_recorded, own_streams
+
                 stack.enter_context(own_streams())
             reporter: Reporter = errors
             if isinstance(errors, Bars):
@@ -205,6 +208,8 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
                 recorded = build_recorded(plan.graph, **how, **what)
                 built, problems = recorded.built, list(recorded.problems)
             else:
+                from tokflow.pipeline.run import build_dataset
+
                 built = build_dataset(plan.dataset, graph=plan.graph, **what, **asked.workers)
                 problems = _rechecked(plan.dataset, asked) if asked.recheck else []
         if not asked.json:
@@ -253,6 +258,8 @@ def _say_nothing_to_do(plan: Plan) -> None:
 
 def _while_hashing(asked: _Asked, done: int, total: int | None) -> None:
     """Start workers early for new raw files, and print the progress of hashing large ones."""
+    from tokflow.pipeline.tasks import SMALL_BYTES
+
     if total and total > SMALL_BYTES and is_local(asked.workers.get("pool")):
         get_ready(num_jobs(asked.workers.get("jobs")))
     if asked.json:
@@ -271,6 +278,8 @@ def _document(plan: Plan) -> dict[str, Any]:
 
 
 def _document_of(graph: BuildGraph, built: BuildResult) -> dict[str, Any]:
+    from tokflow.pipeline.describe import statistics_of
+
     outputs = [
         {
             **_output(made.output, is_new=made.is_new),

@@ -36,8 +36,12 @@ def select(
     if configs:
         of_files = [(of, path) for path in configs for of in load_datasets(path, store=opened)]
         of_files = _chosen(names, of_files) if names else of_files
-        _check_folders(of_files)
         datasets = [dataset for dataset, _ in of_files]
+        first: dict[Path, Path] = {}
+        for dataset, config in of_files:
+            if dataset.folder in first:
+                raise _in_one_folder(dataset, first[dataset.folder], config)
+            first[dataset.folder] = config
     else:
         datasets = _load(names, opened, broken)
     if is_one and len(datasets) > 1:
@@ -111,15 +115,11 @@ def _none_declared(where: str, declared: Mapping[str, Declaration]) -> ConfigErr
     )
 
 
-def _check_folders(of_files: Sequence[tuple[Dataset, Path]]) -> None:
-    first: dict[Path, Path] = {}
-    for dataset, config in of_files:
-        if dataset.folder in first:
-            raise ConfigError(
-                where="--config",
-                expected="datasets of different names, or with different stores",
-                found=f"{dataset.name!r} in {dataset.store.name} for both {first[dataset.folder]} "
-                f"and {config}",
-                remedy="rename one of them, or leave one out",
-            )
-        first[dataset.folder] = config
+def _in_one_folder(dataset: Dataset, first: Path, second: Path) -> ConfigError:
+    """Return the error of two datasets that would be built in one folder."""
+    return ConfigError(
+        where="--config",
+        expected="datasets of different names, or with different stores",
+        found=f"{dataset.name!r} in {dataset.store.name} for both {first} and {second}",
+        remedy="rename one of them, or leave one out",
+    )

@@ -86,7 +86,7 @@ def _counts(built: BuildResult, stage: str) -> Counter[str]:
 def _print_files(plan: Plan, built: BuildResult) -> None:
     new: dict[str, dict[str, None]] = {}
     for made in built.made:
-        if made.is_new and made.output.is_of_file:
+        if made.is_new and made.output.step.is_of_file:
             new.setdefault(made.output.name, {})[made.output.stage] = None
     shards = {made.output.name: made for made in built.of("tokens")}
     files = plan.graph.listed

@@ -340,7 +340,7 @@ class _Recorder(Reporter):
     def _record_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         if waiting:
-            self._sync(to_build=[of.output.name for of in waiting if of.output.is_of_file])
+            self._sync(to_build=[of.output.name for of in waiting if of.output.step.is_of_file])
         for made in waiting:
             self._record(made)
 
@@ -358,7 +358,7 @@ class _Recorder(Reporter):
     def _is_told_again(self, output: Output) -> bool:
         """Return whether Dagster hears of an output without partitions that it knows: it was asked
         for or, of a scheduled export, tells by its time that the night went well."""
-        is_asked = self._checked is not None and not output.is_of_file
+        is_asked = self._checked is not None and not output.step.is_of_file
         key = asset_key(self._dataset, output.stage, output.variant)
         is_scheduled = output.step.has_latest and SCHEDULE_TAG in self._context.run.tags
         return is_scheduled or (is_asked and key in self._context.selected_asset_keys)

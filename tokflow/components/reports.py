@@ -84,7 +84,7 @@ def report(made: StageResult) -> Report:
     known |= {name: np.dtype(of).name for name, of in known.items() if name == "dtype"}
     facts = {**own_page.details, **known, **counts, **made.run}
     num_rows = whole.get("num_sequences", whole.get("num_documents"))
-    rows = "dagster/partition_row_count" if output.is_of_file else "dagster/row_count"
+    rows = "dagster/partition_row_count" if output.step.is_of_file else "dagster/row_count"
     page = Page(
         summary=summary,
         shown={**({"parts": columns_table(parts)} if parts else {}), **own_page.shown},

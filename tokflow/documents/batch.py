@@ -245,7 +245,7 @@ def parse(
     rows = np.arange(len(columns[0]), dtype=np.int64)
     sizes = sum(np.diff(ends_of(column), prepend=0) for column in columns if len(column))
     beyond = np.flatnonzero(sizes > config.limit.document_bytes).tolist()
-    wrong = dict.fromkeys(beyond, too_large(config.limit)) | dict(problems or {})
+    wrong = {row: too_large(config.limit) for row in beyond} | dict(problems or {})
     if num_chars is None:
         _add_invalid_text(columns, encoding, wrong)
     if wrong:

@@ -200,7 +200,7 @@ class Dataset(Config):
             source=(redact(first) if is_remote else _path_from(self.base, path)) + more,
             columns=self.documents.columns,
             tokenizer=_path_from(self.base, name),
-            config_name=self.raw.config if hub_url(first) else None,
+            config_name=self.raw.config if self.raw.config and hub_url(first) else None,
             **(drawn if fraction else {}),
         )
 
@@ -240,7 +240,8 @@ class Dataset(Config):
             packing=self.packing,
         )
         check_exports(self.exports, declared)
-        _check_limit(self.documents, self.raw, self.tokenizer)
+        if self.documents.limit.scope == "dataset":
+            _check_limit(self.raw, self.tokenizer)
 
     def at(self, base: Path, *, store: Store | Path | str | None = None, where: str) -> Self:
         """Return the dataset with its relative paths at `base`, and `store` in place of its own.
@@ -301,9 +302,7 @@ def _path_from(base: Path, path: str) -> str:
     return given.name
 
 
-def _check_limit(documents: DocumentsConfig, raw: RawConfig, tokenizer: TokenizerConfig) -> None:
-    if documents.limit.scope == "file":
-        return
+def _check_limit(raw: RawConfig, tokenizer: TokenizerConfig) -> None:
     if raw.group is not None:
         raise ConfigError(
             where="raw.group",

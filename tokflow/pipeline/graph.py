@@ -263,7 +263,7 @@ class BuildGraph:
         """Return the outputs of a stage that one is made from over all partitions, by key. Raises:
         MissingOutputError where a limit of the dataset may take more files and, for the output of
         one partition, where one of them is not there."""
-        if output.is_of_file:
+        if output.step.is_of_file:
             self._needed.check(self.output(stage, key) for key in self.partitions)
         elif self.limited is not None:
             self.limited.check_closed()
@@ -307,8 +307,9 @@ class BuildGraph:
         """Return what the manifest of each export says of its tokens. Raises: ConfigError where
         they are of chats and none is supervised."""
         dataset, shards = self.dataset, [self.tokens(key).counts for key in self.partitions]
-        graphs = dict.fromkeys(self.at(key)[0] for key in self.partitions)
-        check_supervised([*graphs], shards, name=dataset.name)
+        if dataset.documents.is_chat:
+            graphs = dict.fromkeys(self.at(key)[0] for key in self.partitions)
+            check_supervised([*graphs], shards, name=dataset.name)
         return {
             **self.token_details(),
             "tokenizer_fingerprint": self.tokenizer.fingerprint,

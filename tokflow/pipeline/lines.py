@@ -156,7 +156,7 @@ class Lines(Reporter):
     def made(self, made: StageResult) -> None:
         """Say a line where there is one to say."""
         step = made.output.step
-        if made.output.is_of_file:
+        if made.output.step.is_of_file:
             num_bytes = made.graph.raw(made.output.name).num_bytes
             self._pace.count(num_bytes, is_new=made.is_new, text_bytes=text_bytes_of(made))
         self._num_done += 1
@@ -164,7 +164,7 @@ class Lines(Reporter):
             self._new.append(made)
         elif made.is_new and self._has_line(step):
             self._say_of(made, line_of(made))
-        if made.output.is_of_file and self._num_done < self._num_files:
+        if made.output.step.is_of_file and self._num_done < self._num_files:
             self._say_if_due(self._progress)
         self._end_stage()
 
@@ -195,7 +195,7 @@ class Lines(Reporter):
             self._say_of(self._new[0], f"{stage}: {files}, {duration(seconds)}")
 
     def _say_of(self, made: StageResult, line: str) -> None:
-        dataset = made.output.dataset
+        dataset = made.output.graph.dataset.name
         self._say(line if self._dataset in (None, dataset) else f"{dataset}: {line}")
 
 
@@ -203,7 +203,7 @@ def line_of(made: StageResult) -> str:
     """Return the line of one output, `tokens a.jsonl: 4 documents, 29 tokens, 62.1 MB/s`."""
     output, described = made.output, describe(made.manifest, made.run)
     name = f"{output.stage} {output.key or output.variant}".strip()
-    if output.is_of_file:
+    if output.step.is_of_file:
         return f"{name}: {described}"
     num_bytes = [size(made.manifest.num_bytes)] if described.parts else []
     seconds = duration(made.run.get("seconds", 0.0))

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, first_five
 from tokflow.stage import Graph, Input, Stage, selection_stages
-from tokflow.store.manifest import Manifest, Recipe, damaged
+from tokflow.store.manifest import Manifest, Recipe, damaged, holds_output
 from tokflow.store.store import Store, StoredOutput
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 
@@ -75,29 +75,14 @@ class Output:
         return self.key or self.variant or self.stage
 
     @property
-    def is_of_file(self) -> bool:
-        """True if it is made from one partition of the raw files, whose key is its name."""
-        return self.step.is_of_file
-
-    @property
     def is_of_all_files(self) -> bool:
         """True if it is made from the outputs of all partitions, as exports are."""
-        return not self.is_of_file and any(of.is_of_all for of in self.direct_inputs())
+        return not self.step.is_of_file and any(of.is_of_all for of in self.direct_inputs())
 
     @property
     def packing(self) -> str:
         """Name of the packing of sequences, where it is not the dataset's; else empty."""
-        return self.variant if self.is_of_file else ""
-
-    @property
-    def dataset(self) -> str:
-        """The name of its dataset."""
-        return self.graph.folder.name
-
-    @property
-    def store(self) -> Store:
-        """The store that it belongs in."""
-        return self.graph.store
+        return self.variant if self.step.is_of_file else ""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -107,29 +92,26 @@ class Output:
     @property
     def place(self) -> Path:
         """Folder of the output in all its versions: `<store>/<dataset>/<stage>/<name>`."""
-        return self.graph.folder / self._place
+        return self.graph.folder / self.step.place(self.key, self.variant)
 
     @property
     def is_first_of_kind(self) -> bool:
         """True if no version of it was ever made, as for a new raw file."""
-        path = f"{self.graph.folder}/{self._place}"
+        path = f"{self.graph.folder}/{self.step.place(self.key, self.variant)}"
         return not os.path.isdir(path)  # noqa: PTH112 (of many: a Path costs as much again)
 
     @cached_property
     def folder(self) -> Path:
         """The folder of its files, `<place>/<fingerprint[:16]>`."""
-        return self.graph.folder / f"{self._place}/{self.fingerprint[:16]}"
-
-    @property
-    def _place(self) -> str:
-        return self.step.place(self.key, self.variant)
+        place = self.step.place(self.key, self.variant)
+        return self.graph.folder / f"{place}/{self.fingerprint[:16]}"
 
     @property
     def title(self) -> str:
         """`tokens of a.jsonl`, `export bin` or `tokenizer`: how messages call it."""
         return (
             f"{self.stage} of {self.label}"
-            if self.is_of_file
+            if self.step.is_of_file
             else f"{self.stage} {self.variant}".strip()
         )
 
@@ -141,7 +123,7 @@ class Output:
     @property
     def asset(self) -> str:
         """The Dagster asset that makes it, with the partition it is of."""
-        path = [self.dataset, self.step.path, self.variant]
+        path = [self.graph.dataset.name, self.step.path, self.variant]
         return "/".join(filter(None, path)) + (f" (partition {self.key})" if self.key else "")
 
     @property
@@ -157,6 +139,8 @@ class Output:
 
         Raises: ForeignOutputError where a newer tokflow made it: it is left as it is.
         """
+        if not holds_output(self.folder):
+            return None
         try:
             return self.manifest()
         except (MissingOutputError, CorruptOutputError):
@@ -192,9 +176,10 @@ class Output:
 
         Raises: as `manifest`.
         """
-        stored = self.store.find(self.folder, self.stage, self.fingerprint, self.recipe)
-        self.store.check(stored)
-        if self.store.is_known_damaged(self.folder):
+        store = self.graph.store
+        stored = store.find(self.folder, self.stage, self.fingerprint, self.recipe)
+        store.check(stored)
+        if store.is_known_damaged(self.folder):
             raise damaged(self.folder, "files that are as its manifest says", "others")
         return stored
 
@@ -226,7 +211,7 @@ class Output:
 
     def variants_from(self, stage: str) -> list[str]:
         """Return the variants of a stage that it is made from."""
-        return [of.variant for of in self.direct_inputs() if of.is_of(stage)]
+        return [of.variant for of in self.direct_inputs() if of.stage == stage]
 
     def input(self, stage: str) -> "Output":
         """Return the output of a stage that it goes back to."""
@@ -250,13 +235,13 @@ class Output:
 
         Raises: MissingOutputError that names the first ones that are not there.
         """
-        inputs = self.inputs(stage)
+        inputs, dataset = self.inputs(stage), self.graph.dataset.name
         if missing := [key for key, of in inputs.items() if not of.is_made]:
             raise MissingOutputError(
-                where=f"{self.dataset}/{self._place}",
+                where=str(self.place.relative_to(self.graph.folder.parent)),
                 expected=f"the {stage} of all {len(inputs):,} partitions",
                 found=f"{len(missing):,} not built: {first_five(missing)}",
-                remedy=f"materialize {self.dataset}/{stage} for them, or run `tokflow run`",
+                remedy=f"materialize {dataset}/{stage} for them, or run `tokflow run`",
             )
         return [of.graph.open(of) for of in inputs.values()]
 

@@ -123,12 +123,12 @@ class OutputTasks:
                 self._segments = writer.shares()
             common = Common(writer, self._segments, known_whole(writer.inputs()))
             shared = Shared(common, num_tasks=len(self._segments))
-            task = Task(output.title, output.store, folder, shared, self._num_bytes)
+            task = Task(output.title, output.graph.store, folder, shared, self._num_bytes)
             if not self._segments:
                 self.num_left = 1
                 return [task]
             task = replace(task, shard=None if is_complete(folder) else folder)
-            store, kept = output.store.segments(folder, stay_here=self._stays_here)
+            store, kept = output.graph.store.segments(folder, stay_here=self._stays_here)
             self.use.enter_context(store.in_use(kept))
             folders = [segment_folder(kept, of.number) for of in self._segments]
             task = replace(task, segments_store=store)
@@ -175,10 +175,10 @@ class OutputTasks:
         """Return the output as it is in the store now, joined of its segments, or the error."""
         output, error = self.output, self.errors[min(self.errors)] if self.errors else None
         if error is not None and self._segments:  # another machine may have made it meanwhile
-            output.store.look_for([output.folder])
+            output.graph.store.look_for([output.folder])
         if self._segments and (error is None or output.is_made):
             stayed_here = self._stays_here and error is None
-            output.store.remove_segments(output.folder, stayed_here=stayed_here)
+            output.graph.store.remove_segments(output.folder, stayed_here=stayed_here)
             return result_of(self.graph, output, is_new=error is None)
         if self._segments and isinstance(error, BadDocumentError):
             return self._first_error() or error
@@ -226,11 +226,11 @@ def _is_there(
 def result_of(graph: BuildGraph, output: Output, *, is_new: bool) -> StageResult | Exception:
     """Return an output that was made, or looked for, as it is in the store now."""
     try:
-        output.store.look_for([output.folder])
+        output.graph.store.look_for([output.folder])
         stored = output.open()
         made = StageResult(graph, output, stored, is_new, read_run(output.folder))
         if output.step.has_latest:
-            output.store.point_latest(output.folder)
+            output.graph.store.point_latest(output.folder)
         elif is_new:  # nothing else of a run is made from what people read
             trust_files(made)
     except Exception as error:
@@ -241,7 +241,7 @@ def result_of(graph: BuildGraph, output: Output, *, is_new: bool) -> StageResult
 def bytes_read(graph: BuildGraph, output: Output) -> int:
     """Return the approximate bytes of text an output is made from; 0 for a tokenizer."""
     of_all = graph.partitions if output.is_of_all_files else ()
-    partitions = map(graph.raw, [output.key] if output.is_of_file else of_all)
+    partitions = map(graph.raw, [output.key] if output.step.is_of_file else of_all)
     documents = graph.dataset.documents
     return sum(
         ranges.text_bytes_of(*size, documents) for raw in partitions for size in raw.sizes.items()

@@ -108,7 +108,7 @@ class Plan:
     @property
     def own(self) -> list[PlannedOutput]:
         """The outputs of the dataset itself, without those of a mixture's sources."""
-        return [planned for planned in self.planned if planned.output.dataset == self.dataset.name]
+        return [of for of in self.planned if of.graph.dataset.name == self.dataset.name]
 
     @property
     def of_mixture(self) -> dict[str, dict[str, dict[str, Any]]]:
@@ -275,7 +275,7 @@ class _Planner:
 
     def _look_at(self, output: Output) -> bool:
         """Plan an output; return whether anything can be planned after it."""
-        if output.is_of_file and output.key in self.unfetched:
+        if output.step.is_of_file and output.key in self.unfetched:
             self._plan(output, None, "missing", ("waits for the raw file to be fetched",))
             return True
         if self.tokenizer_causes and not output.step.decides_all:
@@ -303,8 +303,8 @@ class _Planner:
 
     def _cause_of_waiting(self, output: Output) -> tuple[Cause, tuple[str, ...]]:
         """Return why an output waits: one made with another tokenizer is stale, not missing."""
-        is_other = not self.tokenizer_causes.isdisjoint(_OTHER)
-        if is_other and not output.is_first_of_kind and newest_output(output.store, output.place):
+        is_other = not self.tokenizer_causes.isdisjoint(_OTHER) and not output.is_first_of_kind
+        if is_other and newest_output(self.graph.store, output.place):
             return "input changed", ("the tokenizer changes, and with it all token ids",)
         awaited = "the tokens of all files, which decide what it must be"
         if self.graph.of_sources:
@@ -320,7 +320,7 @@ class _Planner:
     def _plan(
         self, output: Output, recipe: Recipe | None, cause: Cause | None, details: tuple[str, ...]
     ) -> None:
-        if output.is_of_file:
+        if output.step.is_of_file:
             num_bytes = self.sizes.get(output.key, 0)
         elif not output.step.decides_all:
             num_bytes = sum(self.sizes.values())
@@ -377,11 +377,11 @@ def _likest(graph: BuildGraph, output: Output) -> StoredOutput | None:
     """Return the newest output of the same stage and file, and of the same config if there is one;
     of sequences none that is of another packing of now."""
     config, variants = output.recipe.config, output.step.variants(graph.dataset)
-    if not output.is_of_file or len(variants) == 1:
-        return newest_output(output.store, output.place)
+    if not output.step.is_of_file or len(variants) == 1:
+        return newest_output(output.graph.store, output.place)
     others = [graph.output(output.stage, output.key, variant) for variant in variants]
     folders = {of.folder for of in others if of is not output}
-    found = [of for of in made_in(output.store, output.place) if of.folder not in folders]
+    found = [of for of in made_in(output.graph.store, output.place) if of.folder not in folders]
     return next((of for of in found if of.manifest.config == config), next(iter(found), None))
 
 

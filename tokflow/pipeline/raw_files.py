@@ -74,7 +74,8 @@ class RawFiles:
             found = list_raw(dataset.raw, base=dataset.base, store=folder)
             for key, source in found.sources.items():
                 format_of(Path(source.url if source.is_local else key), dataset.documents)
-            return taken_by_parts(found, dataset.split)
+            by_file = dataset.split.takes_whole_files
+            return taken_by_parts(found, dataset.split) if by_file else found
 
     @cached_property
     def listed(self) -> dict[str, tuple[RawSource, ...]]:

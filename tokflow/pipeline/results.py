@@ -5,7 +5,7 @@ notices, things that a person must know about outputs, from the counts of their 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
@@ -51,8 +51,6 @@ class Totals:
         """Rejects by reason."""
         self.exports: dict[str, Mapping[str, int]] = {}
         """Counts of each export, by its name."""
-        self.has_chats = False
-        """True if some shard counts its supervised tokens; in shards without that count all are."""
 
     def add(self, manifest: Manifest, name: str) -> Self:
         """Add the counts of an output, which is called `name`; those of a split, of sequences and
@@ -61,8 +59,9 @@ class Totals:
             is_asked = manifest.config.get("special_tokens_in_text") == "control"
             as_asked = {"num_special_tokens_in_text": 0} if is_asked else {}
             all_tokens = {"num_loss_tokens": manifest.counts["num_tokens"]}
-            self.has_chats |= "num_loss_tokens" in manifest.counts
-            self.tokens.update({**all_tokens, **manifest.counts, **as_asked})
+            is_masked = "num_loss_tokens" in manifest.counts
+            of_chats = {"num_tokens_of_chats": manifest.counts["num_tokens"] * is_masked}
+            self.tokens.update({**all_tokens, **manifest.counts, **as_asked, **of_chats})
             self.reject_reasons.update(manifest.details.get(REASONS, {}))
         elif is_export(manifest):
             self.exports[name] = manifest.counts
@@ -70,51 +69,52 @@ class Totals:
 
     def notices(self) -> list[Notice]:
         """Return the notices that there is a reason for, in the order of `NOTICES`."""
-        said = ((name, self._said(notice)) for name, notice in NOTICES.items())
-        return [Notice(name, text, name in LOSSES) for name, text in said if text]
+        said = []
+        for name, (counts, line) in NOTICES.items():
+            if num := sum(self.tokens[of] for of in counts):
+                s = "" if num == 1 else "s"
+                text = line(self) if callable(line) else line.format(f"{num:,}", s=s)
+                said.append(Notice(name, text, name in LOSSES))
+        if short := self._short_rows():
+            said.append(Notice("short_rows", f"short rows: {', '.join(short)}", is_loss=False))
+        return said
 
-    def _said(self, notice: "Text | tuple[str, str]") -> str | None:
-        if not isinstance(notice, tuple):
-            return notice(self)
-        name, line = notice
-        num = self.tokens[name]
-        return line.format(f"{num:,}", s="" if num == 1 else "s") if num else None
+    def _short_rows(self) -> list[str]:
+        """Return the exports whose sequences are next to empty."""
+        short = []
+        for name, counts in self.exports.items():
+            num_rows = sum(num for key, num in counts.items() if key.endswith(".num_sequences"))
+            num_tokens = sum(num for key, num in counts.items() if key.endswith(".num_tokens"))
+            if num_rows and num_tokens < SHORT_ROW * num_rows:
+                short.append(f"{num_tokens * 10 // num_rows / 10} tokens on average in {name}")
+        return short
 
 
-Text: TypeAlias = Callable[[Totals], str | None]
-"""The line of a notice; None where there is nothing to say."""
-
-
-def _supervised(of: Totals) -> str | None:
-    whole = of.tokens["num_tokens"]
-    if not whole or not of.has_chats:
-        return None
-    num = of.tokens["num_loss_tokens"]
+def _supervised(of: Totals) -> str:
+    num, whole = of.tokens["num_loss_tokens"], of.tokens["num_tokens"]
     return f"supervised: {num:,} of {counted(whole, 'token')} ({num * 1000 // whole / 10} %)"
 
 
-def _no_stop(of: Totals) -> str | None:
+def _no_stop(of: Totals) -> str:
     num, whole = of.tokens["num_turns_without_stop"], of.tokens["num_turns"]
     line = f"no stop token: after {num:,} of {counted(whole, 'turn')} of the assistant; name those "
-    return f"{line}that end one in documents.stop_tokens" if num else None
+    return f"{line}that end one in documents.stop_tokens"
 
 
-def _other_blocks(of: Totals) -> str | None:
+def _other_blocks(of: Totals) -> str:
     found = [f"{text} ({num:,})" for name, text in BLOCKS.items() if (num := of.tokens[name])]
     return (
         "the template's {% generation %} blocks are what is supervised, and differ from what the "
         f"model has to emit, in the first chats: {', '.join(found)}"
-        if found
-        else None
     )
 
 
-def _rejects(of: Totals) -> str | None:
+def _rejects(of: Totals) -> str:
     num, reasons = of.tokens["num_rejects"], of.reject_reasons.most_common()
     said = [f"{num_of:,} {_reason(reason)}" for reason, num_of in reasons]
     named = ", ".join(shortened(said, REASONS_SHOWN))
     lists = "`tokflow rejects` with the same NAME or --config lists them"
-    return f"rejected: {counted(num, 'document')}: {named}; {lists}" if num else None
+    return f"rejected: {counted(num, 'document')}: {named}; {lists}"
 
 
 def _reason(reason: str) -> str:
@@ -125,16 +125,6 @@ def _reason(reason: str) -> str:
     return f"{found or 'something else'} in place of {expected}" if expected != reason else reason
 
 
-def _short_rows(of: Totals) -> str | None:
-    short = []
-    for name, counts in of.exports.items():
-        num_rows = sum(num for key, num in counts.items() if key.endswith(".num_sequences"))
-        num_tokens = sum(num for key, num in counts.items() if key.endswith(".num_tokens"))
-        if num_rows and num_tokens < SHORT_ROW * num_rows:
-            short.append(f"{num_tokens * 10 // num_rows / 10} tokens on average in {name}")
-    return f"short rows: {', '.join(short)}" if short else None
-
-
 BLOCKS = {
     "num_blocks_with_header": "they begin before its turn",
     "num_blocks_past_stop": "they go on after the stop token",
@@ -143,56 +133,58 @@ BLOCKS = {
 }
 """Counts of chats whose generation blocks differ, with the difference."""
 
-NOTICES: Mapping[str, Text | tuple[str, str]] = {
-    "supervised_tokens": _supervised,
+Line: TypeAlias = str | Callable[[Totals], str]
+"""The line of a notice, in which `{}` is the number and `{s}` an s unless that is 1."""
+
+NOTICES: Mapping[str, tuple[Sequence[str], Line]] = {
+    "supervised_tokens": (["num_tokens_of_chats"], _supervised),
     "documents_without_loss": (
-        "num_documents_without_loss",
+        ["num_documents_without_loss"],
         "nothing to learn: {} document{s} without a supervised token",
     ),
-    "stop_tokens": _no_stop,
-    "other_blocks": _other_blocks,
+    "stop_tokens": (["num_turns_without_stop"], _no_stop),
+    "other_blocks": ([*BLOCKS], _other_blocks),
     "unwritten": (
-        "num_unwritten",
+        ["num_unwritten"],
         "left out: words of {} message{s} that the chat template does not write",
     ),
     "dropped_reasoning": (
-        "num_dropped_reasoning",
+        ["num_dropped_reasoning"],
         "not written by the chat template: reasoning of {} message{s}",
     ),
     "boundary_tokens": (
-        "num_documents_with_boundary_token",
+        ["num_documents_with_boundary_token"],
         "boundary tokens: {} document{s} in which a token begins in the prompt, reaches into what "
         "is supervised, and is not supervised; let the prompt end where a token ends, without a "
         "space",
     ),
     "special_tokens_in_text": (
-        "num_special_tokens_in_text",
+        ["num_special_tokens_in_text"],
         "encoded as plain text: {} special token{s} that the documents contain; "
         "tokenizer.special_tokens_in_text: control makes control tokens of them",
     ),
     "unknown_tokens": (
-        "num_unknown_tokens",
+        ["num_unknown_tokens"],
         "lost: {} unknown token{s}, each in the place of text that the vocabulary has no token for",
     ),
     "lost_text": (
-        "num_lost_bytes",
+        ["num_lost_bytes"],
         "lost: {} byte{s} of text that the vocabulary has no token for, without a trace in the "
         "tokens",
     ),
-    "rejects": _rejects,
+    "rejects": (["num_rejects"], _rejects),
     "lost_values": (
-        "num_lost_values",
+        ["num_lost_values"],
         "null: {} value{s} of documents.keep_columns (bytes that are no UTF-8, lone surrogates, "
         "NaN, infinity)",
     ),
     "uncut_files": (
-        "num_uncut_files",
+        ["num_uncut_files"],
         "one document each: {} file{s} without documents.separator",
     ),
-    "short_rows": _short_rows,
 }
-"""Name to a count of token shards and its line, in which `{}` is the number and `{s}` an s unless
-that is 1, or to a function of all counts; the most important first."""
+"""Name to the counts of token shards of which some must not be 0, and the line; the most important
+first."""
 
 LOSSES = {"unwritten", "unknown_tokens", "lost_text", "rejects", "lost_values"}
 """The notices of what is not in the outputs."""

@@ -262,7 +262,7 @@ class Build:
         self, stage: Stage, outputs: Sequence[Output], pool: Pool
     ) -> Generator[Event, None, bool]:
         """Make the outputs of a stage, of sequences those of one packing; return as `_make_all`."""
-        known = [of for of in outputs if of.key in self.partitions or not of.is_of_file]
+        known = [of for of in outputs if of.key in self.partitions or not of.step.is_of_file]
         todo = [output for output in known if output not in self.made]
         if todo or not stage.decides_all:
             yield self._begun(stage.name, todo)
@@ -277,7 +277,7 @@ class Build:
         return False
 
     def _begun(self, stage: str, todo: Sequence[Output], *, is_more: bool = False) -> StageBegun:
-        num_bytes = sum(self.partitions[of.key].num_bytes for of in todo if of.is_of_file)
+        num_bytes = sum(self.partitions[of.key].num_bytes for of in todo if of.step.is_of_file)
         return StageBegun(stage, len(todo), num_bytes, is_more)
 
     def _more_tokens(self) -> Generator[Event, None, list[Output]]:
@@ -298,7 +298,7 @@ class Build:
         if isinstance(result, StageResult):
             self.made[output] = result
             return result
-        if output.is_of_file:
+        if output.step.is_of_file:
             del self.partitions[output.key]
         return self._failure(output.stage, output.name, result, output.packing)
 
@@ -309,11 +309,11 @@ class Build:
         if not held.isdisjoint(of.stage for of in inputs):
             return False
         of_all = [of for of in inputs if of.is_of_all]
-        if self.is_share and (of_all or not (output.is_of_file or output.step.decides_all)):
+        if self.is_share and (of_all or not (output.step.is_of_file or output.step.decides_all)):
             return False
         if not all(map(self._is_there, inputs)):
             return False
-        if output.is_of_file:
+        if output.step.is_of_file:
             for of in of_all:
                 if not (yield from self._are_all_there(output.stage, of)):
                     return False

@@ -49,9 +49,9 @@ def file_statuses(plan: Plan) -> list[FileStatus]:
     """
     planned: dict[str, list[PlannedOutput]] = defaultdict(list)
     for of in plan.planned:
-        if of.output.is_of_file:
-            is_own = of.output.dataset == plan.dataset.name
-            planned[of.name if is_own else f"{of.output.dataset}/{of.name}"].append(of)
+        if of.output.step.is_of_file:
+            is_own = of.graph.dataset.name == plan.dataset.name
+            planned[of.name if is_own else f"{of.graph.dataset.name}/{of.name}"].append(of)
     # A mixture's plan names the raw files that cannot be read as their source does.
     prefixes = [f"{name}/" for name in plan.graph.of_sources] or [""]
     bad = {
@@ -107,5 +107,7 @@ def _newest_tokens(plan: Plan, key: str, planned: Sequence[PlannedOutput]) -> St
     now = next((of.folder for of in planned if of.output.step.has_engine and of.is_made), None)
     tokens = plan.graph.tokens(key)
     with suppress(TokflowError, OSError):
-        return tokens.store.read(now) if now else newest_output(tokens.store, tokens.place)
+        return (
+            tokens.graph.store.read(now) if now else newest_output(tokens.graph.store, tokens.place)
+        )
     return None

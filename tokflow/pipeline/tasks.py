@@ -54,22 +54,18 @@ def make_tasks(tasks: Sequence[Task], advance: Advance) -> list[Exception | None
     with NewFolders() as new:
         for task in tasks:
             try:
-                _make_task(task, new, advance)
+                if task.shard is not None:
+                    task.store.look_for([task.shard])
+                    if is_complete(task.shard):
+                        continue
+                with new.writing(task.folder, task.own_store) as folder:
+                    task.write(folder, advance)
             except EngineDiffersError:
                 raise
             except Exception as error:
                 errors[task.folder] = error
         errors |= new.commit()
     return [errors.get(task.folder) for task in tasks]
-
-
-def _make_task(task: Task, new: NewFolders, advance: Advance) -> None:
-    if task.shard is not None:
-        task.store.look_for([task.shard])
-        if is_complete(task.shard):
-            return
-    with new.writing(task.folder, task.own_store) as folder:
-        task.write(folder, advance)
 
 
 Results: TypeAlias = Generator[tuple[Output, StageResult | Exception], None, None]
@@ -154,7 +150,7 @@ def _make(graph: BuildGraph, missing: Iterable[Output], pool: Pool, advance: Adv
             stack.push(output.use)
         waiting: Iterable[Task] = tasks()
         while waiting:
-            for task, error in _make_all(waiting, pool, advance):
+            for task, error in _make_all(waiting, pool, advance, is_cached=graph.store.is_cached):
                 output = under_way[task.name]
                 output.done(task, error)
                 if isinstance(error, EngineDiffersError):
@@ -172,17 +168,21 @@ def _make(graph: BuildGraph, missing: Iterable[Output], pool: Pool, advance: Adv
 
 
 def _make_all(
-    tasks: Iterable[Task], pool: Pool, advance: Advance
+    tasks: Iterable[Task], pool: Pool, advance: Advance, *, is_cached: bool
 ) -> Iterator[tuple[Task, Exception | None]]:
     """Yield tasks, each with what kept it from being made, as they are done.
 
-    Where several were lost with their worker, each is tried once more alone, after all others: one
-    of them may have ended it.
+    `is_cached`: the store is at a URL, and its manifests come to this disk. Where several were lost
+    with their worker, each is tried once more alone, after all others: one of them may have ended
+    it.
     """
     batches: Iterable[list[Task]] = _together(tasks)
     while batches:
         lost: list[list[Task]] = []
-        for together, errors in _with_manifests(pool.map(make_tasks, batches, advance=advance)):
+        made: Iterable[Made] = pool.map(make_tasks, batches, advance=advance)
+        if is_cached:
+            made = _with_manifests(made)
+        for together, errors in made:
             if isinstance(errors, LostWorkerError) and len(together) > 1:
                 lost += [[task] for task in together]
                 continue
@@ -201,8 +201,7 @@ def _with_manifests(made: Iterable[Made]) -> Iterator[Made]:
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for each in made:
             # Segments are joined where they were made.
-            whole = [of for of in each[0] if of.store.is_cached and of.number is None]
-            away = [of for of in whole if not is_complete(of.folder)]
+            away = [of for of in each[0] if of.number is None and not is_complete(of.folder)]
             if not (away or waiting):
                 yield each
                 continue

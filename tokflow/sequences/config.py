@@ -1,6 +1,7 @@
 """The config of packing."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import pydantic
@@ -26,17 +27,17 @@ MAX_PAD_ID = 2**31 - 1
 """Formats of sequences store ids as int32."""
 
 
+@dataclass(frozen=True)
 class _ChangesSchema:
     """The schema of a mapping whose keys are fields of PackingConfig."""
 
-    def __init__(self, *but: str) -> None:
-        self.but = but
-        """The fields that cannot be among them."""
+    but: str | None = None
+    """The field that cannot be among them."""
 
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        names = [name for name in PackingConfig.model_fields if name not in self.but]
+        names = [name for name in PackingConfig.model_fields if name != self.but]
         properties = {name: _schema_of(name) for name in names}
         return {"type": "object", "properties": properties, "additionalProperties": False}
 

@@ -56,11 +56,14 @@ class DocumentEncoder:
         plain = partial(open_engine, encoding.tokenizer, choice=encoding.config.engine)
         is_chat = documents.is_chat
         self._chats = ChatEncoder(self.engine, *how, render, plain) if is_chat else None
-        self._is_limited = documents.limit.tokens is not None
         self._counter = SpecialTokenCounter(encoding.tokenizer.special_tokens)
         self.lost = LostText(encoding, in_text_of(documents, how[1]))
         self.num_special_tokens = 0
         """Special tokens found in texts so far."""
+        self.for_limit: Encode | None = None
+        """Function that counts a limit of tokens; None without such a limit."""
+        if documents.limit.tokens is not None:
+            self.for_limit = lambda batch: replace(batch, tokens=self.encode(batch)())
 
     def count(self, batch: Batch) -> Batch:
         """Return the batch after counting the special tokens in its text.
@@ -93,13 +96,6 @@ class DocumentEncoder:
             return partial(add_bos_eos, self.engine.encode(batch.texts), self.encoding, name=name)
         encoded, marks = self._chats.encode(batch, name)
         return partial(add_bos_eos, encoded, self.encoding, chat=marks, name=name)
-
-    @property
-    def for_limit(self) -> Encode | None:
-        """Function that counts a limit of tokens; None without such a limit."""
-        if not self._is_limited:
-            return None
-        return lambda batch: replace(batch, tokens=self.encode(batch)())
 
     def name_in(self, batch: Batch) -> Callable[[int], str]:
         """Return a function that names a document of the batch in errors, by its index."""

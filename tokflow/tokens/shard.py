@@ -242,7 +242,7 @@ def write_token_shard(
     started = time.perf_counter()
     number, within = (segment.number, segment.range) if segment else (None, None)
     source = DocumentSource(raw.paths, documents, within=within)
-    render = open_renderer(documents, encoding.tokenizer)
+    render = open_renderer(documents, encoding.tokenizer) if documents.is_rendered else None
     encoder = DocumentEncoder(source, documents, encoding, render)
     rejects: list[Reject] = []
 

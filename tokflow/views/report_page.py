@@ -184,7 +184,7 @@ def _problems(plan: Plan) -> list[str]:
     """Return what went wrong with the tokenizer, a mixture or an export; the table of files has the
     rest."""
     bad = [str(of.explained) for of in plan.bad if not of.is_raw]
-    failed = [of for of in plan.missing if of.failure and not of.output.is_of_file]
+    failed = [of for of in plan.missing if of.failure and not of.output.step.is_of_file]
     return [*bad, *(f"{of.output.title}: {of.failure.message}" for of in failed if of.failure)]
 
 

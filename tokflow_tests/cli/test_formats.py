@@ -6,8 +6,8 @@ from tokflow_tests.cli.commands import json_of, refused, run
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_option_of_every_format_is_documented(name: str):
-    fields = FORMATS[name].options.model_fields.values()
-    assert all(field.description for field in fields)
+    options = FORMATS[name].options
+    assert options.model_fields.keys() <= options.descriptions().keys()
 
 
 def test_formats_are_listed_with_what_they_are_made_of():

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tokflow.exports import FORMATS
+from tokflow_tests.tiny import write_raw, write_yaml
 
 HEAVY = {
     *("dagster", "pandas", "torch", "transformers", "fsspec", "concurrent.futures.process"),
@@ -16,6 +17,14 @@ HEAVY = {
 
 BY_PARQUET = {"pyarrow.parquet", "pyarrow.fs", "pyarrow.compute", "ssl", "urllib3"}
 """Imported where a parquet file is read or written."""
+
+NOT_FOR_NOTHING = {
+    *("rich", "multiprocessing", "urllib.request", "http.client"),
+    *("tokflow.cli.summary", "tokflow.cli.progress", "tokflow.cli.recorded"),
+    *("tokflow.pipeline.run", "tokflow.pipeline.tasks", "tokflow.pipeline.lines"),
+    *("tokflow.pipeline.describe", "tokflow.audit", "tokflow.views"),
+}
+"""What a run needs that builds, shows or records something."""
 
 CODE = """
 import atexit, gc, json, os, sys
@@ -60,6 +69,16 @@ def test_help_imports_nothing_but_the_options_and_takes_the_threads_that_are_ask
 
     assert imported & (HEAVY | BY_PARQUET | other_formats() | {"pyarrow", "numpy"}) == set()
     assert threads == "2"  # which numpy reads when it is imported
+
+
+def test_a_run_with_nothing_to_do_imports_neither_dagster_nor_rich_nor_what_writes(tmp_path: Path):
+    write_raw(tmp_path, {"a.jsonl": ["ab"]})
+    config = write_yaml(tmp_path, exports=["bin"])
+    ended("run", "--config", config, "--jobs", "1")
+
+    imported, _, _ = ended("run", "--config", config, "--jobs", "1")
+
+    assert imported & (HEAVY | BY_PARQUET | other_formats("bin") | NOT_FOR_NOTHING) == set()
 
 
 def test_an_inspection_imports_no_engine_and_no_other_format_and_nothing_is_looked_at_again(

@@ -183,9 +183,12 @@ def test_a_plan_says_what_the_sources_lack_and_what_cannot_be_mixed(tmp_path: Pa
         build_dataset(dataset)
     after = make_plan(dataset)
 
-    waiting = {of.stage: of.reason for of in before.missing if of.output.dataset == "mixed"}
+    waiting = {of.stage: of.reason for of in before.missing if of.graph.dataset.name == "mixed"}
     assert waiting["split"] == "missing (waits for the splits of its sources)"
-    assert {of.output.dataset for of in before.missing if of.stage == "tokens"} == {"code", "prose"}
+    assert {of.graph.dataset.name for of in before.missing if of.stage == "tokens"} == {
+        "code",
+        "prose",
+    }
     needed = "30, which are 1.67 epochs of the 18 that it has"
     assert needed in str(caught.value)
     assert [needed in str(bad.error) for bad in after.bad] == [True]
@@ -227,7 +230,7 @@ def test_other_weights_remake_no_token_and_a_new_file_of_a_source_is_taken_up(tm
     added = make_plan(load_dataset(tmp_path / "mixed.yaml"))
     build(load_dataset(tmp_path / "mixed.yaml"))
 
-    assert [(of.output.dataset, of.stage, of.name) for of in changed.missing] == [
+    assert [(of.graph.dataset.name, of.stage, of.name) for of in changed.missing] == [
         ("mixed", "split", "code/a.jsonl"),
         ("mixed", "split", "code/b.jsonl"),
         ("mixed", "sequences", "code/a.jsonl"),

@@ -116,6 +116,19 @@ def test_what_is_wrong_with_keywords_is_named_with_its_section():
     assert raised.value.where == "outer.words[0]"
 
 
+def test_a_schema_has_the_docstrings_under_the_fields_though_no_model_keeps_them():
+    Inner.read({"size": 2}, where="here")
+
+    assert {**Inner.model_json_schema()["properties"]["size"]} == {
+        "default": 1,
+        "description": "Counts something.",
+        "minimum": 1,
+        "title": "Size",
+        "type": "integer",
+    }
+    assert Inner.model_fields["size"].description is None
+
+
 def test_a_list_becomes_a_tuple_and_a_whole_number_may_stand_for_any():
     config = Outer.read({"name": "a", "words": ["b"], "share": 1}, where="here")
 

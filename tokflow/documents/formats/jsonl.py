@@ -72,7 +72,7 @@ def read(
                 where=path,
                 expected=f"records with {field.lack.expected}",
                 found=f"none; the first has {field.lack.found}",
-                remedy=field.remedy,
+                remedy=correct_column(config, field.name, unit="field"),
             )
 
 
@@ -187,7 +187,9 @@ def _documents(
 class _Field:
     """A field of the records, decoded by itself."""
 
-    keys: tuple[str, ...]
+    name: str
+    """Its keys, joined by dots."""
+    config: DocumentsConfig
     decode: Callable[[bytes], Any]
     get: Callable[[Any], Any]
     """Gives the text of what was decoded, or its JSON as bytes."""
@@ -195,10 +197,6 @@ class _Field:
     """True if the field may hold any JSON: of a chat, or of what a transform gets."""
     is_optional: bool
     """True if a record may lack it; what `get` gives is empty then."""
-    remedy: str
-    """Said where a record lacks the field."""
-    remedy_of_chats: str
-    """Said where it holds a chat in place of text."""
     is_found: bool = False
     """True once a record had it, whatever its value, and of a field that a file may lack."""
     lack: Problem | None = None
@@ -208,7 +206,7 @@ class _Field:
 
 
 def _field(text: str, config: DocumentsConfig) -> _Field:
-    keys = tuple(text.split("."))
+    keys = text.split(".")
     is_optional, is_json = text in config.optional_columns, config.has_records
     type_: type = msgspec.Raw if is_json else str
     default: Callable[[], Any] = msgspec.Raw
@@ -226,11 +224,9 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
             remedy="rename the field in the raw files",
         ) from error
     get = attrgetter(".".join("f" for _ in keys))
-    remedy = correct_column(config, text, unit="field")
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(type_).decode
     is_spare = text in config.spare_columns
-    of_chats = name_messages(config, text)
-    return _Field(keys, decode, get, is_json, is_optional, remedy, of_chats, is_found=is_spare)
+    return _Field(text, config, decode, get, is_json, is_optional, is_found=is_spare)
 
 
 def _looked_up(
@@ -313,7 +309,7 @@ def _text(line: bytes, field: _Field) -> Any | Problem:
         return Problem("JSON", f"too many nested values in {excerpt(line)}")
     except ValueError:
         return Problem("a JSON object", f"{excerpt(line)} ({error})")
-    for depth, key in enumerate(field.keys):
+    for depth, key in enumerate(field.name.split(".")):
         if not isinstance(value, dict) or key not in value:
             problem = _missing_key(value, field, depth)
             may_lack = isinstance(value, dict) or (value is None and depth > 0)
@@ -323,9 +319,8 @@ def _text(line: bytes, field: _Field) -> Any | Problem:
     if field.is_json:
         return json.dumps(value).encode()
     if not isinstance(value, str):
-        name = ".".join(field.keys)
-        remedy = field.remedy_of_chats if are_messages(value) else None
-        return Problem(f"a string in {name!r}", _described(value), remedy)
+        remedy = name_messages(field.config, field.name) if are_messages(value) else None
+        return Problem(f"a string in {field.name!r}", _described(value), remedy)
     try:
         value.encode()
     except UnicodeEncodeError as surrogate:
@@ -340,14 +335,15 @@ def _no_constant(name: str) -> None:
 
 def _missing_key(value: Any, field: _Field, depth: int) -> Problem:
     """Return what is wrong with a value that has no key at that depth."""
-    key = field.keys[depth]
-    inside = f" in {'.'.join(field.keys[:depth])!r}" if depth else ""
+    keys = field.name.split(".")
+    key, inside = keys[depth], f" in {'.'.join(keys[:depth])!r}" if depth else ""
     if not isinstance(value, dict):
         return Problem(f"a JSON object{inside}", _described(value))
     nearest = difflib.get_close_matches(key, value, n=1)
     found = f"the keys {', '.join(map(excerpt, value))}" if value else "no keys"
     found += f" (nearest: {nearest[0]!r})" if nearest else ""
-    problem = Problem(f"the key {key!r}{inside}", found, field.remedy)
+    remedy = correct_column(field.config, field.name, unit="field")
+    problem = Problem(f"the key {key!r}{inside}", found, remedy)
     field.lack = field.lack or problem
     field.num_lacking += 1
     return problem
