@@ -81,7 +81,7 @@ class ExportConfig(Config):
     def _of_yaml(cls, entry: Any) -> Any:
         """Return the fields that a format's name, or a mapping with its options, stands for."""
         given = {"format": entry} if isinstance(entry, str) else entry
-        given = with_options(given) if isinstance(given, Mapping) else given
+        given = with_options(given) if isinstance(given, Mapping) and "preset" in given else given
         if not isinstance(given, Mapping) or not isinstance(given.get("format"), str):
             raise ConfigError(
                 where="",
@@ -157,18 +157,6 @@ def _schema_of_preset(name: str, beside: Mapping[str, JsonSchemaValue]) -> JsonS
     }
 
 
-def packing_of(export: ExportConfig, packing: PackingConfig, parts: Sequence[str]) -> PackingConfig:
-    """Return the packing of an export of a dataset that has this packing and these parts.
-
-    Raises: ConfigError.
-    """
-    try:
-        return packing.changed(export.packing or {}).for_parts(parts)
-    except ConfigError as error:
-        with export_named(export):
-            raise within("packing", error) from error.__cause__
-
-
 @dataclass(frozen=True, kw_only=True)  # without slots, since it keeps its packings
 class DeclaredExports:
     """The exports of a dataset, with what its other sections say of their packing and order."""
@@ -185,8 +173,12 @@ class DeclaredExports:
         return next(of for of in self.configs if of.name == name)
 
     def packing_of(self, export: ExportConfig) -> PackingConfig:
-        """Return the packing of an export."""
-        return packing_of(export, self.packing, self.parts)
+        """Return the packing of an export. Raises: ConfigError."""
+        try:
+            return self.packing.changed(export.packing or {}).for_parts(self.parts)
+        except ConfigError as error:
+            with export_named(export):
+                raise within("packing", error) from error.__cause__
 
     def is_made_of_sequences(self, export: ExportConfig) -> bool:
         """Return whether partitions are packed one by one for an export; else splits make it."""
@@ -269,8 +261,10 @@ def check_exports(exports: Sequence[ExportConfig], declared: Declared) -> None:
                 found=f"{first!r} {same}",
                 remedy="give one a `name:`",
             )
+    fields: dict[str, Any] = {"packing": declared.packing, "parts": tuple(declared.parts)}
+    of_all = DeclaredExports(configs=tuple(exports), is_in_one_order=False, **fields)
     for export in exports:
-        packing = packing_of(export, declared.packing, declared.parts)
+        packing = of_all.packing_of(export)
         format_ = FORMATS[export.format]
         known = format_.part_names or declared.parts
         with export_named(export):

@@ -44,15 +44,13 @@ a row of several documents for one; the others are told where each begins."""
 
 
 def with_options(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an export of a YAML with the options of its preset in place of that, where it has one.
+    """Return an export of a YAML with the options of its preset in place of that.
 
     Options beside the preset, and fields of packing, override its own; its name, unless there is
     another, becomes that of the export.
 
     Raises: ConfigError for a preset that does not exist.
     """
-    if "preset" not in entry:
-        return entry
     given = dict(entry)
     name = given.pop("preset")
     if not isinstance(name, str) or name not in PRESETS:

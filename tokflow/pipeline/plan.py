@@ -356,7 +356,8 @@ def _cause(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str, 
     """Return why an output must be made, and what differs; None where it is there."""
     if output.is_first_of_kind:
         source = tokenizer_source(output) if output.step.decides_all else None
-        if source is None or not source.is_fetched:
+        is_remote = source is not None and source.config.kind in ("huggingface", "tiktoken")
+        if source is None or not is_remote or source.is_local:
             return "missing", ()
         return "missing", (f"to be fetched: {source.config.kind} {source.config.name}",)
     try:

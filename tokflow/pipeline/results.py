@@ -70,24 +70,20 @@ class Totals:
     def notices(self) -> list[Notice]:
         """Return the notices that there is a reason for, in the order of `NOTICES`."""
         said = []
-        for name, (counts, line) in NOTICES.items():
-            if num := sum(self.tokens[of] for of in counts):
+        for name, (needed, line) in NOTICES.items():
+            if num := sum(self.tokens[of] for of in needed):
                 s = "" if num == 1 else "s"
                 text = line(self) if callable(line) else line.format(f"{num:,}", s=s)
                 said.append(Notice(name, text, name in LOSSES))
-        if short := self._short_rows():
-            said.append(Notice("short_rows", f"short rows: {', '.join(short)}", is_loss=False))
-        return said
-
-    def _short_rows(self) -> list[str]:
-        """Return the exports whose sequences are next to empty."""
         short = []
         for name, counts in self.exports.items():
             num_rows = sum(num for key, num in counts.items() if key.endswith(".num_sequences"))
             num_tokens = sum(num for key, num in counts.items() if key.endswith(".num_tokens"))
             if num_rows and num_tokens < SHORT_ROW * num_rows:
                 short.append(f"{num_tokens * 10 // num_rows / 10} tokens on average in {name}")
-        return short
+        if short:
+            said.append(Notice("short_rows", f"short rows: {', '.join(short)}", is_loss=False))
+        return said
 
 
 def _supervised(of: Totals) -> str:

@@ -130,7 +130,7 @@ def list_raw(config: RawConfig, *, base: Path, store: Path | None = None) -> Lis
                 remedy=f"remove raw.{name}, or name a dataset",
             )
     sources, left_out = _matched(patterns, config, store)
-    if store is not None:
+    if store is not None and any(pattern.origin for pattern in patterns):
         sources |= _with_versions(sources.values())
     others = _left_out(left_out, sources) if left_out else ()
     return Listing(sources=dict(sorted(sources.items())), left_out=others)

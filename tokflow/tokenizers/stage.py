@@ -144,11 +144,6 @@ class TokenizerSource:
         )
 
     @property
-    def is_fetched(self) -> bool:
-        """True if its files come from a server, or from what a library keeps of one."""
-        return self.config.kind in ("huggingface", "tiktoken") and not self.is_local
-
-    @property
     def path(self) -> Path:
         """The path that `config.name` is, if it is one."""
         return self.base / expanded(str(self.config.name))

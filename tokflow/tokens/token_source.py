@@ -164,7 +164,8 @@ def taken_in_batches(
     `gathered`: tokens taken at once; default: `num_tokens`.
     """
     at_once = gathered or num_tokens
-    starts, lengths = _at_most(at_once, starts, lengths)
+    if len(lengths) and lengths.max() > at_once:
+        starts, lengths = _at_most(at_once, starts, lengths)
     batch = (np.cumsum(lengths) - lengths) // at_once
     edges = [0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(batch)]
     for first, last in pairwise(edges):
@@ -185,8 +186,6 @@ def positions_of_runs(starts: Positions, lengths: Positions) -> Positions:
 
 def _at_most(num_tokens: int, starts: Positions, lengths: Positions) -> tuple[Positions, Positions]:
     """Return the same spans, longer ones cut into spans of at most `num_tokens`."""
-    if len(lengths) == 0 or lengths.max() <= num_tokens:
-        return starts, lengths
     counts = np.maximum(1, -(-lengths // num_tokens))
     nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     within = nth * num_tokens
