@@ -79,13 +79,10 @@ class ExportWriter(Writer):
         Raises: CorruptOutputError where a file that the parts are read from is damaged; ConfigError
         where the format cannot hold them.
         """
-        self._write(folder, None)
+        self.write_share(None, folder, progress)
 
-    def write_share(self, share: ExportSegment, folder: Path, progress: Advance) -> None:
-        """Write a segment of the export, as `write` does."""
-        self._write(folder, share)
-
-    def _write(self, folder: Path, segment: ExportSegment | None) -> None:
+    def write_share(self, segment: ExportSegment | None, folder: Path, progress: Advance) -> None:
+        """Write a segment of the export, or all of it, as `write` does."""
         started = time.perf_counter()
         own = [part for part in self.parts if segment is not None and part.name == segment.part]
         inputs, store = inputs_of(self.parts), self.parts[0].splits[0].store

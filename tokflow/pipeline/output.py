@@ -211,7 +211,7 @@ class Output:
 
     def variants_from(self, stage: str) -> list[str]:
         """Return the variants of a stage that it is made from."""
-        return [of.variant for of in self.direct_inputs() if of.stage == stage]
+        return [of.variant for of in self.direct_inputs() if of.is_of(stage)]
 
     def input(self, stage: str) -> "Output":
         """Return the output of a stage that it goes back to."""

@@ -266,6 +266,7 @@ class Build:
         todo = [output for output in known if output not in self.made]
         if todo or not stage.decides_all:
             yield self._begun(stage.name, todo)
+        is_limited = self.graph.limited is not None
         while todo:
             with closing(make_outputs(self.graph, todo, pool, advance=self.advance)) as results:
                 for output, result in results:
@@ -273,7 +274,7 @@ class Build:
                         self.graph.disqualify(f"{result.where}: {result.found}")
                         return True
                     yield self._added(output, result)
-            todo = (yield from self._more_tokens()) if stage.has_engine else []
+            todo = (yield from self._more_tokens()) if stage.has_engine and is_limited else []
         return False
 
     def _begun(self, stage: str, todo: Sequence[Output], *, is_more: bool = False) -> StageBegun:

@@ -17,7 +17,6 @@ from tokflow.documents import (
     DocumentSource,
     Reject,
     deciding_fields,
-    is_accepted,
     ranges,
 )
 from tokflow.errors import CorruptOutputError
@@ -203,22 +202,6 @@ def tokens_recipe(
     )
 
 
-def refused(
-    counts: Mapping[str, int], documents: DocumentsConfig, config: TokenizerConfig
-) -> str | None:
-    """Return why the configs now refuse a shard with these counts; None if they accept it.
-
-    It can have been made when bad documents were set aside or special tokens in texts were plain
-    text: its bytes are still right, but the config makes them an error now.
-    """
-    num_rejects, num_special = counts["num_rejects"], counts["num_special_tokens_in_text"]
-    if not is_accepted(documents, num_rejects=num_rejects):
-        return f"{num_rejects:,} in rejects.jsonl, more than documents.on_bad_document allows"
-    if num_special and config.special_tokens_in_text == "error":
-        return f"{num_special:,} special tokens in texts, where that is an error"
-    return None
-
-
 def write_token_shard(
     raw: RawPartition,
     documents: DocumentsConfig,
@@ -347,7 +330,7 @@ def _details(
         "bos_token": None if bos_id is None else tokenizer.bos_token,
         **described_files(raw, source),
         **({NUM_LINES: source.num_lines} if is_segment else {}),
-        **rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]),
+        **(rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]) if rejects else {}),
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokflow.documents import DocumentsConfig, ranges
+from tokflow.documents import DocumentsConfig, is_accepted, ranges
 from tokflow.pools.pool import Advance
 from tokflow.raw import RawPartition
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, Writer
@@ -12,11 +12,10 @@ from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.stage import encoding_of
-from tokflow.tokenizers.tokenizer import Encoding, TokenizerConfig
+from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig
 from tokflow.tokens.shard import (
     TokenShard,
     open_token_shard,
-    refused,
     tokens_recipe,
     write_token_shard,
 )
@@ -44,21 +43,18 @@ class TokensWriter(Writer):
 
     def write(self, folder: Path, progress: Advance) -> None:
         """Write the shard, as `write_token_shard` does."""
-        self._write(folder, progress, None)
+        self.write_share(None, folder, progress)
 
-    def write_share(self, share: ShardSegment, folder: Path, progress: Advance) -> None:
-        """Write a segment of the shard."""
-        self._write(folder, progress, share)
-
-    def _write(self, folder: Path, progress: Advance, segment: ShardSegment | None) -> None:
+    def write_share(self, share: ShardSegment | None, folder: Path, progress: Advance) -> None:
+        """Write a segment of the shard, or all of it."""
         write_token_shard(
             self.raw,
             self.documents,
             self.encoding,
             folder,
             dataset=self.dataset,
-            recipe=segment.recipe if segment else self.recipe,
-            segment=segment,
+            recipe=share.recipe if share else self.recipe,
+            segment=share,
             progress=progress,
         )
 
@@ -101,7 +97,9 @@ class TokensStage(Stage):
 
     def writer(self, making: Making) -> TokensWriter:
         """Return what makes a shard; a verdict about gigatoken is made known to all machines."""
-        spread_verdict(making.opened("tokenizer"))
+        tokenizer: Tokenizer = making.opened("tokenizer")
+        if tokenizer.verdict is not None:
+            spread_verdict(tokenizer)
         return TokensWriter(
             raw=making.graph.raw(making.key),
             documents=making.of(DocumentsConfig),
@@ -120,8 +118,15 @@ class TokensStage(Stage):
         return open_token_shard(stored)
 
     def refused(self, counts: Mapping[str, int], dataset: DatasetConfig) -> str | None:
-        """Return what a shard contains that is an error now: rejects, special tokens."""
-        return refused(counts, dataset.of(DocumentsConfig), dataset.of(TokenizerConfig))
+        """Return what a shard contains that is an error now: rejects, special tokens. Its bytes are
+        right, but it was made when these were set aside, or were plain text."""
+        documents, config = dataset.of(DocumentsConfig), dataset.of(TokenizerConfig)
+        num_rejects, num_special = counts["num_rejects"], counts["num_special_tokens_in_text"]
+        if not is_accepted(documents, num_rejects=num_rejects):
+            return f"{num_rejects:,} in rejects.jsonl, more than documents.on_bad_document allows"
+        if num_special and config.special_tokens_in_text == "error":
+            return f"{num_special:,} special tokens in texts, where that is an error"
+        return None
 
     def kinds(self, dataset: DatasetConfig, variant: str) -> Sequence[str]:
         """Return the tags of raw numbers and tables."""
