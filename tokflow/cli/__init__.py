@@ -26,12 +26,12 @@ none."""
 
 
 def main() -> None:
-    """Run the command line, without work that no command needs: 0.07 of the 0.38 s of processor
-    time of a run with nothing to do. Worker processes inherit the environment."""
+    """Run the command line, without work that no command needs. Worker processes inherit the
+    environment."""
     set_by_default.update(SPARING.keys() - os.environ.keys())
     os.environ.update({name: SPARING[name] for name in set_by_default})
-    # Cycles are looked for a hundred times while modules are imported, and by an interpreter that
-    # ends several times over among all that was: 0.2 s after a build.
+    # With Python's threshold cycles are looked for a hundred times while modules are imported, and
+    # by an interpreter that ends several times over among all that was: 0.2 s after a build.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
     from tokflow.cli.app import app

@@ -20,9 +20,9 @@ from tokflow.store.integrity import (
     Whole,
     check_files,
     known_whole,
-    take_as_whole,
     trust_files,
 )
+from tokflow.store.listed_files import arrived
 from tokflow.store.manifest import is_complete, read_run
 from tokflow.store.store import Store
 from tokflow.store.unfinished import segment_folder
@@ -78,7 +78,7 @@ class Task:
     def write(self, folder: Path, advance: Advance) -> None:
         """Write the files into an empty folder."""
         common = self.common.value
-        take_as_whole({**common.whole, **self.whole})
+        arrived.update({**common.whole, **self.whole})
         with Reading():
             if self.number is not None:
                 common.writer.write_share(common.shares[self.number], folder, advance)

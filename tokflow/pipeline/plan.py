@@ -21,7 +21,7 @@ from tokflow.pipeline.stages import for_mixtures
 from tokflow.pipeline.staleness import Cause, why
 from tokflow.raw import LeftOut
 from tokflow.split.stage import MIXED_SPLIT
-from tokflow.stage import RAW, Cost
+from tokflow.stage import RAW
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import made_in, newest_first, newest_output
@@ -231,8 +231,15 @@ class _Planner:
         if isinstance(self.graph, MixtureGraph):
             self._look_at_sources(self.graph)
         else:
-            for key in partitions:
-                self._look_at_raw(key)
+            for key, sources in partitions.items():
+                try:
+                    self.sizes[key] = self.graph.raw(key).num_bytes
+                except (TokflowError, OSError) as error:
+                    if all(source.is_local for source in sources):
+                        self.bad.append(StageFailure(RAW, key, error))
+                    else:
+                        self.unfetched.add(key)
+                        self.sizes[key] = sum(of.num_bytes or 0 for of in sources)
         chosen = set(keys)
         elsewhere = [key for key in partitions if key not in chosen]
         num_elsewhere = sum(not self.graph.is_built(key) for key in elsewhere)
@@ -262,16 +269,6 @@ class _Planner:
                 _ = mixture.mixture_plan
             except ConfigError as error:
                 self.bad.append(StageFailure(MIXED_SPLIT.name, mixture.dataset.name, error))
-
-    def _look_at_raw(self, key: str) -> None:
-        try:
-            self.sizes[key] = self.graph.raw(key).num_bytes
-        except (TokflowError, OSError) as error:
-            if all(source.is_local for source in self.graph.partitions[key]):
-                self.bad.append(StageFailure(RAW, key, error))
-            else:
-                self.unfetched.add(key)
-                self.sizes[key] = sum(of.num_bytes or 0 for of in self.graph.partitions[key])
 
     def _look_at(self, output: Output) -> bool:
         """Plan an output; return whether anything can be planned after it."""
@@ -331,7 +328,10 @@ class _Planner:
         if cause is not None:
             self.tokenizer_causes |= {cause} if output.step.decides_all else set()
             is_first = cause == "missing" and not details
-            seconds = _seconds(output.step.cost, num_bytes, None if is_first else output.place)
+            runs = () if is_first else newest_first(output.place, RUN_NAME)
+            took = read_run(runs[0]).get("seconds") if runs else None
+            cost = output.step.cost
+            seconds = cost.seconds + cost.per_byte * num_bytes if took is None else float(took)
         self.planned.append(
             PlannedOutput(
                 graph=self.graph,
@@ -384,10 +384,3 @@ def _likest(graph: BuildGraph, output: Output) -> StoredOutput | None:
     folders = {of.folder for of in others if of is not output}
     found = [of for of in made_in(output.graph.store, output.place) if of.folder not in folders]
     return next((of for of in found if of.manifest.config == config), next(iter(found), None))
-
-
-def _seconds(cost: Cost, num_bytes: int, place: Path | None) -> float:
-    """Return the likely duration: that of the newest in `place`, or what its bytes usually take."""
-    runs = newest_first(place, RUN_NAME) if place else ()
-    took = read_run(runs[0]).get("seconds") if runs else None
-    return cost.seconds + cost.per_byte * num_bytes if took is None else float(took)

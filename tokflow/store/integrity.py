@@ -237,11 +237,6 @@ def known_whole(outputs: Iterable[Stored]) -> Whole:
     return {path: arrived[path] for path in paths if path in arrived}
 
 
-def take_as_whole(files: Whole) -> None:
-    """Take on what another process knows."""
-    arrived.update(files)
-
-
 @dataclass(frozen=True, slots=True)
 class _File:
     """One file that a manifest lists."""

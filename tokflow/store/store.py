@@ -24,7 +24,7 @@ from tokflow.store.atomic import (
     sync_all,
 )
 from tokflow.store.config import expanded
-from tokflow.store.integrity import Stored, given, linked, once_more
+from tokflow.store.integrity import ReadAgainError, Stored, given, linked
 from tokflow.store.listed_files import Stamp, broken_files, check_sizes
 from tokflow.store.manifest import (
     MANIFEST_NAME,
@@ -302,13 +302,13 @@ class StoredOutput:
 
         Raises: MissingOutputError, CorruptOutputError where it cannot be had from a store at a URL.
         """
-
-        def give() -> Path:
+        path = self.store.file(self, name)
+        try:
+            given(self, name)
+        except ReadAgainError:  # of a damaged copy, which is gone
             path = self.store.file(self, name)
             given(self, name)
-            return path
-
-        return once_more(give)
+        return path
 
     def fetch(self, names: Iterable[str] | None = None) -> None:
         """Bring files, by default all, to this disk, several at once. Raises: as `file`."""

@@ -271,7 +271,8 @@ def _write_tokens(
         batch, add_ends = encoded
         tokens = add_ends() if add_ends else cast(TokenBatch, batch.tokens)
         writer.add(batch, tokens)
-        encoder.lost.add(batch.texts, tokens.token_ids)
+        if encoder.lost.counts:
+            encoder.lost.add(batch.texts, tokens.token_ids)
         progress(len(batch.rows), bytes_of(batch))
 
     if is_small:
