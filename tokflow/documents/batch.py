@@ -86,7 +86,8 @@ class Batch:
     def slice(self, start: int, end: int) -> "Batch":
         """Return the documents `start` to `end` of the batch, without a copy."""
         end = min(end, len(self.rows))
-        kept: list[Any] = [of if of is None else of[start:end] for of in self._parts()]
+        parts = [getattr(self, name) for name in self.__slots__]
+        kept: list[Any] = [of if of is None else of[start:end] for of in parts]
         return Batch(*kept)
 
     def moved(self, rows: int, records: int = 0) -> "Batch":
@@ -100,8 +101,8 @@ class Batch:
         if len(batches) == 1:
             return batches[0]
         joined: list[Any] = []
-        for parts in zip(*(batch._parts() for batch in batches), strict=True):
-            some = [part for part in parts if part is not None]
+        for name in Batch.__slots__:
+            some = [part for batch in batches if (part := getattr(batch, name)) is not None]
             if not some:
                 joined.append(None)
             elif isinstance(some[0], np.ndarray):
@@ -111,9 +112,6 @@ class Batch:
             else:
                 joined.append(some[0].joined(some))
         return Batch(*joined)
-
-    def _parts(self) -> list[Any]:
-        return [getattr(self, name) for name in self.__slots__]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

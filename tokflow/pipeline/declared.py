@@ -171,7 +171,16 @@ def declared_by(
         each = list(each_dataset(attributes, where=document.where))
     except ConfigError as error:
         return [replace(document, error=error)]
-    return [_named(replace(document, where=where, attributes=own)) for where, own in each]
+    found = []
+    for where, own in each:
+        declaration = replace(document, where=where, attributes=own)
+        try:
+            name = resolve_templates({"name": own.get("name")}, where=where)["name"]
+        except ConfigError as error:
+            found.append(replace(declaration, attributes={}, error=error))
+        else:
+            found.append(replace(declaration, name=name) if isinstance(name, str) else declaration)
+    return found
 
 
 def _declared_in(path: Path, base: Path | None = None) -> Iterator[Declaration]:
@@ -183,16 +192,6 @@ def _declared_in(path: Path, base: Path | None = None) -> Iterator[Declaration]:
     for index, fields in enumerate(read_documents(path)):
         is_component = "type" in fields or "attributes" in fields
         yield from declared_by(document, fields, index=index, is_component=is_component)
-
-
-def _named(declaration: Declaration) -> Declaration:
-    """Return the declaration with the `name` of its attributes."""
-    given = {"name": declaration.attributes.get("name")}
-    try:
-        name = resolve_templates(given, where=declaration.where)["name"]
-    except ConfigError as error:
-        return replace(declaration, attributes={}, error=error)
-    return replace(declaration, name=name if isinstance(name, str) else declaration.name)
 
 
 def _clash(declarations: Sequence[Declaration]) -> ConfigError:

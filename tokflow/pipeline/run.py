@@ -246,7 +246,11 @@ class Build:
         """
         held: set[str] = set()  # stages that did not begin
         for stage in self.graph.stages:
-            outputs = [*filter(self._is_needed, self.graph.outputs_of(stage.name, self.partitions))]
+            outputs = [
+                of
+                for of in self.graph.outputs_of(stage.name, self.partitions)
+                if self.needed is None or (of.stage, of.variant) in self.needed
+            ]
             if outputs and not (yield from self._may_begin(outputs[0], held)):
                 held.add(stage.name)
                 continue
@@ -254,9 +258,6 @@ class Build:
                 if (yield from self._make_step(stage, [*of_packing], pool)):
                     return True
         return False
-
-    def _is_needed(self, output: Output) -> bool:
-        return self.needed is None or (output.stage, output.variant) in self.needed
 
     def _make_step(
         self, stage: Stage, outputs: Sequence[Output], pool: Pool

@@ -216,9 +216,22 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
 
     Raises: ConfigError, with the line of a syntax error or of a key that stands twice.
     """
-    where = place_of(path, 0)
+    where, found, text = place_of(path, 0), f"more than {MAX_YAML_CHARS:,} characters", None
     try:
-        documents = list(yaml.load_all(_read(path), Loader=_StrictLoader)) or [None]
+        if path == STANDARD_INPUT:
+            text = _standard_input()
+        else:
+            with path.open(encoding="utf-8") as file:
+                text = file.read(MAX_YAML_CHARS)
+    except FileNotFoundError:
+        found = "no file"
+    except (OSError, ValueError) as error:  # no UTF-8, or a path with NUL
+        found = getattr(error, "strerror", None) or str(error)
+    if text is None or len(text) >= MAX_YAML_CHARS:
+        expected, remedy = "a YAML file that declares a dataset", "correct the path"
+        raise ConfigError(where=where, expected=expected, found=found, remedy=remedy)
+    try:
+        documents = list(yaml.load_all(text, Loader=_StrictLoader)) or [None]
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         expected, found = _said(str(getattr(error, "problem", None) or error))
@@ -251,28 +264,6 @@ def attributes_of(fields: Mapping[str, Any], *, where: str) -> dict[str, Any]:
             remedy="correct it" if "type" in fields else "add it",
         )
     return _mapping(fields.get("attributes") or {}, f"{where}: attributes")
-
-
-def _read(path: Path) -> str:
-    found = f"more than {MAX_YAML_CHARS:,} characters"
-    try:
-        if path == STANDARD_INPUT:
-            text = _standard_input()
-        else:
-            with path.open(encoding="utf-8") as file:
-                text = file.read(MAX_YAML_CHARS)
-        if len(text) < MAX_YAML_CHARS:
-            return text
-    except FileNotFoundError:
-        found = "no file"
-    except (OSError, ValueError) as error:  # no UTF-8, or a path with NUL
-        found = getattr(error, "strerror", None) or str(error)
-    raise ConfigError(
-        where=place_of(path, 0),
-        expected="a YAML file that declares a dataset",
-        found=found,
-        remedy="correct the path",
-    )
 
 
 @cache
