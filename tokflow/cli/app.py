@@ -58,27 +58,31 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command with all its options, importing its module."""
-        given, listed, rest = super().resolve_command(ctx, args)
-        if listed is None:
-            return given, listed, rest
-        name = str(listed.name)
-        with reports_errors(name, {"json": "--json" in rest}):
-            main = import_module(f"tokflow.cli.{name.replace('-', '_')}").main
+        name, listed, rest = super().resolve_command(ctx, args)
+        if listed is not None:
+            with reports_errors(str(listed.name), {"json": "--json" in rest}):
+                listed = load_command(str(listed.name))
+        return name, listed, rest
 
-        @functools.wraps(main)
-        def run(project: Path | None = None, **options: Any) -> None:
-            with reports_errors(name, options):
-                if project is not None:  # for processes begun, too
-                    os.environ[PROJECT_VARIABLE] = str(project.absolute())
-                for option in ("output", "html"):
-                    if isinstance(path := options.get(option), Path):
-                        check_here(option, path)
-                status = main(**options)
-            raise typer.Exit(status or DONE)
 
-        alone = typer.Typer(add_completion=False)
-        alone.command(name, help=COMMANDS[name])(run)
-        return given, typer.main.get_command(alone), rest
+def load_command(name: str) -> Any:
+    """Return a command with its options."""
+    main = import_module(f"tokflow.cli.{name.replace('-', '_')}").main
+
+    @functools.wraps(main)
+    def run(project: Path | None = None, **options: Any) -> None:
+        with reports_errors(name, options):
+            if project is not None:
+                os.environ[PROJECT_VARIABLE] = str(project.absolute())  # for processes begun, too
+            for option in ("output", "html"):
+                if isinstance(path := options.get(option), Path):
+                    check_here(option, path)
+            status = main(**options)
+        raise typer.Exit(status or DONE)
+
+    alone = typer.Typer(add_completion=False)
+    alone.command(name, help=COMMANDS[name])(run)
+    return typer.main.get_command(alone)
 
 
 app = typer.Typer(

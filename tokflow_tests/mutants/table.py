@@ -463,7 +463,7 @@ FAULTS = {
     "pipeline": [
         (
             "an output that is known to be damaged is current",
-            "if self.store.is_known_damaged(self.folder):",
+            "if store.is_known_damaged(self.folder):",
             "if False:",
             "test_recheck_on_another_machine_finds_an_export_of_damaged_tokens",
         ),
@@ -499,8 +499,8 @@ FAULTS = {
         ),
         (
             "losses are not said",
-            "for name, text in said if text]",
-            "for name, text in said if text and name not in LOSSES]",
+            "            if num := sum(self.tokens[of] for of in needed):",
+            "            if name not in LOSSES and (num := sum(self.tokens[of] for of in needed)):",
             "test_notices_of_a_mixture_are_of_its_sources_and_plain_text_is_supervised_whole",
         ),
     ],
