@@ -42,7 +42,7 @@ from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.raw_files import FileShare
 from tokflow.pipeline.results import BuildResult, Notice, Reporter
-from tokflow.pools import Workers, get_ready, is_local, num_jobs
+from tokflow.pools import SMALL_BYTES, Workers, get_ready, is_local, num_jobs
 from tokflow.shown import counted, duration, size
 from tokflow.store.versions import loaded_versions
 
@@ -258,8 +258,6 @@ def _say_nothing_to_do(plan: Plan) -> None:
 
 def _while_hashing(asked: _Asked, done: int, total: int | None) -> None:
     """Start workers early for new raw files, and print the progress of hashing large ones."""
-    from tokflow.pipeline.tasks import SMALL_BYTES
-
     if total and total > SMALL_BYTES and is_local(asked.workers.get("pool")):
         get_ready(num_jobs(asked.workers.get("jobs")))
     if asked.json:

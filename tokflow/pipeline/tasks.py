@@ -13,6 +13,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.output_tasks import OutputTasks, Task, bytes_read, longest_task, result_of
 from tokflow.pipeline.results import StageResult
+from tokflow.pools import SMALL_BYTES
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.store.atomic import NewFolders
 from tokflow.store.integrity import ReadAgainError, Reading
@@ -21,10 +22,6 @@ from tokflow.store.request_errors import AT_ONCE
 from tokflow.store.store import Store
 from tokflow.tokenizers.engines import EngineDiffersError, GatedEngine
 from tokflow.tokens.encoder import engine_for
-
-SMALL_BYTES = 250_000_000
-"""Raw files that hold no more text together are done in this process: to start others, and to load
-an engine in each, takes as long as gigatoken does for them."""
 
 BYTES_OF_OUTPUT = 200_000
 """Text that takes gigatoken 2 ms, as long as an output takes that holds next to none."""

@@ -13,6 +13,10 @@ from tokflow.errors import ConfigError
 from tokflow.pools.cores import num_cores
 from tokflow.pools.pool import InProcess, Pool
 
+SMALL_BYTES = 250_000_000
+"""Raw files that hold no more text together are done in this process: to start others, and to load
+an engine in each, takes as long as gigatoken does for them."""
+
 
 class Workers(TypedDict, total=False):
     """Arguments of `open_pool` as a build takes them: what it makes does not depend on them."""
