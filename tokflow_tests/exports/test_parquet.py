@@ -1,3 +1,4 @@
+import random
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -32,3 +33,19 @@ def test_parquet_is_compressed_as_asked_for(compression: str, codec: str, tmp_pa
     group = pq.read_metadata(folder / "train-00000-of-00001.parquet").row_group(0)
 
     assert {group.column(column).compression for column in range(4)} == {codec}
+
+
+def test_rows_before_others_leave_most_bytes_as_they_were(tmp_path: Path):
+    text = random.Random(1).randbytes(500_000).hex()
+    files = []
+    for name, raw in (("alone", {}), ("behind", {"a.jsonl": ["x" * 999]})):
+        attributes = {"packing": {"sequence_length": 1_000}, "exports": [{"format": "parquet"}]}
+        dataset = declare(tmp_path / name, {**raw, "b.jsonl": [text]}, **attributes)
+        files.append(export(dataset)[0] / "train-00000-of-00001.parquet")
+
+    alone, behind = (path.read_bytes() for path in files)
+    blocks = [alone[start : start + 500] for start in range(0, len(alone) - 500, 10_000)]
+    column = pq.read_metadata(files[0]).row_group(0).column(0)
+
+    assert sum(block in behind for block in blocks) > len(blocks) / 2
+    assert column.has_offset_index

@@ -23,7 +23,9 @@ Source: axolotl 0.19.0, utils/data/wrappers.py lines 98-99 and 137-144, utils/tr
 91-127; torchtune 0.6.1, datasets/_packed.py lines 96-157; Megatron-Bridge at 067f987 (0.7.0),
 data/packing/parquet.py lines 49-290, and algorithms.py lines 316-378, which shifts the loss mask.
 
-Row groups are small, so that a loader can start anywhere at little cost.
+Row groups are small, so that a loader can start anywhere at little cost. Pages end where the
+content says, so that files made again share most bytes with those that the hub has, which stores
+equal chunks once; a page index lets its viewer read a row of a large group.
 
 `datasets.load_dataset(folder)` knows the parts train, validation and test, and takes train-b or
 train_b for train too. Say which files are which where parts are called otherwise:
@@ -92,6 +94,7 @@ def _new(path: Path, schema: pa.Schema, options: Any) -> Any:
         if of.name not in of_ids
     ]
     settings: dict[str, Any] = {"use_dictionary": repeating, "write_statistics": False}
+    settings |= {"use_content_defined_chunking": True, "write_page_index": True}
     return pq.ParquetWriter(path, schema, compression=options.compression, **settings)
 
 
@@ -117,4 +120,5 @@ FILES = TableFiles(
     ),
 )
 
-FORMAT = FILES.format(ParquetOptions)
+# Version 2: pages end where the content says, and have an index.
+FORMAT = FILES.format(ParquetOptions, version=2)
