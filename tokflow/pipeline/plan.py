@@ -27,6 +27,7 @@ from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import made_in, newest_first, newest_output
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.stage import tokenizer_source
+from tokflow.tokens.stage import TOKENS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,13 +177,18 @@ def make_plan(
 
     Raises: ConfigError.
     """
+    is_checked = graph is not None
     if graph is None:
         graph = graph_of(dataset, offline=True)
-        graph.check_columns()
+        is_checked = not (graph.folder / TOKENS.path).is_dir()
+        if is_checked:  # before files are hashed; later those that were built are known
+            graph.check_columns()
     keys = graph.selected_keys(partitions)
     graph.read_raw_files(list(graph.partitions), progress=progress)
     planner = _Planner(graph)
     num_elsewhere = planner.look_at_all(keys, is_partial=partitions is not None)
+    if not is_checked and any(of.output.step.has_engine and of.cause for of in planner.planned):
+        graph.check_columns()
     return Plan(
         graph=graph,
         planned=tuple(planner.planned),

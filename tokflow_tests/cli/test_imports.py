@@ -72,8 +72,8 @@ def test_help_imports_nothing_but_the_options_and_takes_the_threads_that_are_ask
 
 
 def test_a_run_with_nothing_to_do_imports_neither_dagster_nor_rich_nor_what_writes(tmp_path: Path):
-    write_raw(tmp_path, {"a.jsonl": ["ab"]})
-    config = write_yaml(tmp_path, exports=["bin"])
+    write_raw(tmp_path, {"a.jsonl": ["ab"], "b.parquet": ["c"]})
+    config = write_yaml(tmp_path, raw={"files": "raw/*"}, exports=["bin"])
     ended("run", "--config", config, "--jobs", "1")
 
     imported, _, _ = ended("run", "--config", config, "--jobs", "1")

@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from tokflow.errors import ConfigError
 from tokflow.pipeline.plan import make_plan
 from tokflow_tests.cli.commands import run
-from tokflow_tests.tiny import TINY, declare
+from tokflow_tests.tiny import TINY, build, declare
 
 CHAT = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 
@@ -60,6 +61,13 @@ def test_a_wrong_column_ends_plan_and_run_before_the_tokenizer_is_looked_for(
         assert result.exit_code == 2
         assert said in " ".join(result.stderr.split())
     assert not (tmp_path / "store").exists()
+
+
+def test_a_column_that_is_wrong_after_a_build_is_told_as_before_the_first(tmp_path: Path):
+    build(declare(tmp_path, {"a.jsonl": ["ab"]}))
+
+    with pytest.raises(ConfigError, match="in 'body', found the field"):
+        make_plan(declare(tmp_path, documents={"text": "body"}))
 
 
 def test_one_file_without_the_column_stops_no_other(tmp_path: Path):
