@@ -100,7 +100,7 @@ class Frames:
         """Return the turns of the assistant, in the order of the text. Raises: BadChatError
         where one cannot be told from the text around it."""
         of_assistant = {i for i, of in enumerate(chat.messages) if of["role"] == "assistant"}
-        said = [event.message for event in chat.events if event.message in of_assistant]
+        said = [words.message for words in chat.words if words.message in of_assistant]
         is_ordered = said == sorted(said)
         turns: list[Turn] = []
         floor = 0
@@ -117,23 +117,22 @@ class Frames:
 
     def _turn(self, chat: MarkedChat, index: int, floor: int) -> Turn | None:
         """Return the turn of a message; None where the template writes nothing of it."""
-        text, runs = chat.text, chat.runs.get(index, [])
-        if len(runs) > 1:
+        text, mine = chat.text, chat.words_of.get(index, [])
+        if index in chat.parted:
             expected = f"the words of message {index} together"
             raise _not_shown(expected, "another message among them")
-        mine = [event for first, last in runs for event in chat.events[first : last + 1]]
-        before, after = chat.room(index)
+        before, after = chat.rooms[index]
         before = max(before, floor)
         if after < before:
             raise _not_shown(f"a place of message {index}", "none")
-        begin = mine[0].position if mine else after
+        begin = mine[0].start if mine else after
         frame, key = text[before:begin], self._key(chat, index, is_first=floor == before)
         start = before + self._remembered(
             (*key, not mine, frame),
             frame,
             lambda: self._given(chat, index, before, frame, bool(mine)),
         )
-        end = mine[-1].position if mine else start
+        end = mine[-1].stop if mine else start
         frame = text[end:after]
         said = len(frame)
         if index + 1 < len(chat.messages):
@@ -150,8 +149,7 @@ class Frames:
             raise _not_shown(
                 f"the generation prompt before the words of message {index}", "it after"
             )
-        parts = tuple(chat.words_of.get(index, ()))
-        return Turn(index, "assistant", (start, stop), parts, has_stop)
+        return Turn(index, "assistant", (start, stop), tuple(mine), has_stop)
 
     def _key(self, chat: MarkedChat, index: int, *, is_first: bool) -> tuple[Hashable, ...]:
         """Return all that the frame before a turn can depend on, as far as it is remembered."""
@@ -175,9 +173,9 @@ class Frames:
         """
         prompt = given = self._ends.prompt
         if (shorter := chat.beginning(index, add_generation_prompt=True)) is not None:
-            plain, events = shorter
+            plain, words, _ = shorter
             is_same = plain[:before] == chat.text[:before]
-            given = plain[before if is_same or not events else events[-1].position :]
+            given = plain[before if is_same or not words else words[-1].stop :]
         if given is None:
             raise _not_shown(f"a generation prompt before message {index}", "none")
         given = given[:found] if (found := given.rfind(THINK)) >= 0 else given
@@ -200,9 +198,9 @@ class Frames:
         """Return how much of the frame after a message stands there if nothing follows, too."""
         if (shorter := chat.beginning(index + 1)) is None:
             return 0
-        plain, events = shorter
+        plain, words, _ = shorter
         if has_words:
-            ends = [event.position for event in events if event.message == index]
+            ends = [of.stop for of in words if of.message == index]
             return self._common(plain[ends[-1] :], frame) if ends else 0
         return self._common(plain[end:], frame) if plain[:end] == chat.text[:end] else 0
 

@@ -7,11 +7,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, groupby
+from operator import attrgetter
 from typing import Any
 
 from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message
 from tokflow.tokenizers.chat.marks import (
-    BLOCK,
     CALL,
     CONTENT,
     NAME,
@@ -19,8 +19,8 @@ from tokflow.tokenizers.chat.marks import (
     STRUCTURE,
     Change,
     CharSpan,
-    Event,
     Marks,
+    Taken,
     Words,
     changed,
     tags_of,
@@ -42,8 +42,8 @@ class MarkedChat:
     marked: Chat
     template: ChatTemplate
     text: str
-    events: Sequence[Event]
-    """The marks in the text, in its order."""
+    words: Sequence[Words]
+    """The places of words in the text, in its order."""
     blocks: Sequence[CharSpan] | None
     """The generation blocks in the text; None for a template without."""
     marks: Marks
@@ -62,24 +62,11 @@ class MarkedChat:
         """Identifier of what the template gets besides messages."""
         return bool(self.chat.tools), repr(self.chat.template_kwargs)
 
-    def beginning(
-        self, num_messages: int, *, add_generation_prompt: bool = False
-    ) -> tuple[str, list[Event]] | None:
-        """Return text and events of the first messages; None where the template refuses them."""
+    def beginning(self, num_messages: int, *, add_generation_prompt: bool = False) -> Taken | None:
+        """Return the text and words of the first messages; None where the template refuses them."""
         shorter = replace(self.marked, messages=self.marked.messages[:num_messages])
         written = self.template.try_writing(shorter, add_generation_prompt=add_generation_prompt)
         return None if written is None else self.marks.take(written)
-
-    @cached_property
-    def words(self) -> Sequence[Words]:
-        """The places of words: from an opening mark to the next closing one of its kind."""
-        found, opened = [], {}
-        for position, message, kind, is_closing in self.events:
-            if not is_closing:
-                opened[message, kind] = position
-            elif (start := opened.pop((message, kind), None)) is not None:
-                found.append(Words(message, kind, start, position))
-        return found
 
     @cached_property
     def words_of(self) -> Mapping[int, list[Words]]:
@@ -90,37 +77,30 @@ class MarkedChat:
         return found
 
     @cached_property
-    def runs(self) -> Mapping[int, list[tuple[int, int]]]:
-        """First and last event of each run of events of a message, by the message."""
-        found: dict[int, list[tuple[int, int]]] = {}
-        first = 0
-        for message, run in groupby(event.message for event in self.events):
-            stop = first + len(list(run))
-            found.setdefault(message, []).append((first, stop - 1))
-            first = stop
-        return found
+    def parted(self) -> set[int]:
+        """The messages among whose words are those of another."""
+        runs = Counter(message for message, _ in groupby(self.words, attrgetter("message")))
+        return {message for message, num in runs.items() if num > 1}
 
     @cached_property
-    def around(self) -> list[CharSpan]:
-        """For each message, the end of all words before it, and the start of those after it."""
+    def rooms(self) -> list[CharSpan]:
+        """The place of each message: from the words before it to those after it, which in the text
+        stand beside its own or, where it has none, are of the messages beside it."""
         num, end = len(self.messages), len(self.text)
         ends, starts = [0] * (num + 1), [end] * (num + 1)  # the last is for the tools
-        for position, message, _, _ in self.events:
-            ends[message] = max(ends[message], position)
-            starts[message] = min(starts[message], position)
+        for message, _, start, stop in self.words:
+            ends[message] = max(ends[message], stop)
+            starts[message] = min(starts[message], start)
         before = [0, *accumulate(ends[:num], max)][:num]
         after = [*accumulate(reversed([*starts[1:num], end]), min)][::-1]
-        return list(zip(before, after, strict=True))
-
-    def room(self, index: int) -> CharSpan:
-        """Return the place of a message: from the words before it to those after it, which in the
-        text stand beside its own or, where it has none, are of the messages beside it."""
-        if index not in self.runs:
-            return self.around[index]
-        [(first, last)] = self.runs[index]
-        before = self.events[first - 1].position if first else 0
-        is_last = last + 1 == len(self.events)
-        return before, len(self.text) if is_last else self.events[last + 1].position
+        rooms = list(zip(before, after, strict=True))
+        at = 0
+        for message, run in groupby(self.words, attrgetter("message")):
+            first, at = at, at + len(list(run))
+            if message < num:
+                behind = self.words[at].start if at < len(self.words) else end
+                rooms[message] = self.words[first - 1].stop if first else 0, behind
+        return rooms
 
     def unwritten(self) -> list[tuple[int, str]]:
         """Return message and kind of words that the text does not have, or not all of them."""
@@ -200,13 +180,20 @@ class Marker:
         is_blocked = self._template.has_generation
         block_marks = marks.of_blocks if is_blocked else None
         written = self._template.try_writing(marked, block_marks=block_marks)
-        plain, events = marks.take(written or "")
-        blocks = _blocks(events) if is_blocked else None
-        if written is None or plain != text or (is_blocked and blocks is None):
+        plain, words, blocks = marks.take(written or "")
+        if written is None or plain != text or blocks is None:
             return None
-        events = [event for event in events if event.message != BLOCK] if is_blocked else events
-        left = "\0".join(unmarked)
-        return MarkedChat(chat, marked, self._template, text, events, blocks, marks, level, left)
+        return MarkedChat(
+            chat=chat,
+            marked=marked,
+            template=self._template,
+            text=text,
+            words=words,
+            blocks=blocks if is_blocked else None,
+            marks=marks,
+            level=level,
+            unmarked="\0".join(unmarked),
+        )
 
     def spelt(self, chat: MarkedChat) -> list[CharSpan]:
         """Return where the text has special tokens that messages spell, and not the template.
@@ -252,19 +239,3 @@ def _is_nameless(message: Mapping[str, Any]) -> bool:
 
     changed(message, note)
     return not {CONTENT, CALL} & {*kinds}
-
-
-def _blocks(events: Sequence[Event]) -> list[CharSpan] | None:
-    """Return the outermost generation blocks; None where one is opened or closed alone."""
-    spans, depth, start = [], 0, 0
-    for position, message, _, is_closing in events:
-        if message != BLOCK:
-            continue
-        if not depth:
-            start = position
-        depth += -1 if is_closing else 1
-        if depth < 0:
-            return None
-        if not depth:
-            spans.append((start, position))
-    return None if depth else spans

@@ -37,22 +37,8 @@ _LITERAL = re.compile(r"""'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)\"""")
 _TAG = re.compile(r"<[^<>|\uff5c]+>|\[/?[A-Z]+\]")  # without the bars of control tokens
 
 
-class Event(NamedTuple):
-    """A mark in a text."""
-
-    position: int
-    """Characters of the text before it, marks aside."""
-    message: int
-    kind: str
-    is_closing: bool
-
-
-BLOCK = -1
-"""The message of marks around generation blocks."""
-
-
 class Words(NamedTuple):
-    """A place in a text that words of a message take up."""
+    """A place in a text that words of a message take up, from a mark to the next of its kind."""
 
     message: int
     kind: str
@@ -137,29 +123,58 @@ class Marks:
             string,
         )
 
-    def take(self, written: str) -> tuple[str, list[Event]]:
-        """Return a text without its marks, and these. The name of a tool counts where a message has
-        it first: templates write it again with the answer of the tool."""
+    def take(self, written: str) -> "Taken":
+        """Return a text without its marks, and what these show. The name of a tool counts where a
+        message has it first: templates write it again with the answer of the tool."""
         codes = np.frombuffer(written.encode("utf-32-le", "surrogatepass"), dtype="<u4")
         codes = codes - np.uint32(self._first)  # what is below becomes large
         starts = np.flatnonzero(codes < self._count)
         parts: list[str] = []
-        events: list[Event] = []
+        words: list[Words] = []
+        edges: list[tuple[int, bool]] = []
+        opened: dict[tuple[int, str], int] = {}
+        named: set[int] = set()
         at = 0
-        named: Counter[int] = Counter()
         for code, start in zip(codes[starts].tolist(), starts.tolist(), strict=True):
             position = start - len(parts)
             parts.append(written[at:start])
             at = start + 1
             message, within = divmod(code - 2, _PER_MESSAGE)
             kind = KINDS[within >> 1]
-            if kind == NAME:
-                named[message] += 1
-                if named[message] > 2:
-                    continue
-            events.append(Event(position, message, kind, within & 1 == 1))
+            if message < 0:
+                edges.append((position, code == 1))
+            elif not within & 1:
+                opened[message, kind] = position
+            elif (begin := opened.pop((message, kind), None)) is not None:
+                if kind != NAME or message not in named:
+                    words.append(Words(message, kind, begin, position))
+                named |= {message} if kind == NAME else set()
         parts.append(written[at:])
-        return "".join(parts), events
+        words.sort(key=lambda of: of.start)
+        return Taken("".join(parts), words, _blocks(edges))
+
+
+class Taken(NamedTuple):
+    """A text without its marks, and what these showed."""
+
+    text: str
+    words: Sequence[Words]
+    """In the order of the text."""
+    blocks: Sequence[CharSpan] | None
+    """The outermost generation blocks; None where one is opened or closed alone."""
+
+
+def _blocks(edges: Sequence[tuple[int, bool]]) -> list[CharSpan] | None:
+    """Return the outermost of spans whose edges are given; True of those that close one."""
+    spans, depth, start = [], 0, 0
+    for position, is_closing in edges:
+        start = start if depth else position
+        depth += -1 if is_closing else 1
+        if depth < 0:
+            return None
+        if not depth:
+            spans.append((start, position))
+    return None if depth else spans
 
 
 def changed(message: Mapping[str, Any], change: Change) -> dict[str, Any]:

@@ -188,7 +188,7 @@ class Renderer:
         others = [
             Turn(index, role, (words[0].start, words[-1].stop), tuple(words), has_stop=False)
             for index, words in marked.words_of.items()
-            if index < len(marked.messages) and len(marked.runs[index]) == 1
+            if index < len(marked.messages) and index not in marked.parted
             if (role := marked.messages[index]["role"]) != "assistant" and index not in taken
         ]
         return sorted([*turns, *others], key=lambda turn: turn.span), differing
@@ -196,8 +196,7 @@ class Renderer:
     def _turns_of_blocks(self, marked: MarkedChat, blocks: Sequence[CharSpan]) -> list[Turn]:
         """Return a turn for each generation block: of the message whose words it has, whatever its
         role, or without any, of the assistant's next."""
-        words = sorted(marked.words, key=lambda of: of.start)
-        starts = [of.start for of in words]
+        words, starts = marked.words, [of.start for of in marked.words]
         said = [index for index, of in enumerate(marked.messages) if of["role"] == "assistant"]
         turns = []
         for start, stop in blocks:
