@@ -111,7 +111,7 @@ bench-large: $(READY) ## The same, and on 600 MB
 bench-growth: $(READY) ## How time and memory grow from 30 MB to 1 GB
 	@$(BIN)/python -m benchmarks growth $(ARGS)
 
-bench-jobs: $(READY) ## How time and memory scale with --jobs, on 1 GB in 8 files and in 1
+bench-jobs: $(READY) ## How time scales with --jobs, against runs that share nothing: 500 MB in 8 files and in 1
 	@$(BIN)/python -m benchmarks jobs $(ARGS)
 
 bench-fixed: $(READY) ## What a tiny dataset and a run with nothing to do cost

@@ -2,7 +2,7 @@
 
 python -m benchmarks            time and memory of tokflow, of the raw engine and of the peers
 python -m benchmarks growth     how time and memory grow from 30 MB to 1 GB
-python -m benchmarks jobs       how time and memory scale with --jobs, and what one core must do
+python -m benchmarks jobs       how time scales with --jobs, against runs that share nothing
 python -m benchmarks fixed      what tiny datasets, runs with nothing to do and scans cost
 python -m benchmarks formats    what each export format costs, once the tokens are there
 python -m benchmarks packing    how full rows are by each strategy, and the time it takes
@@ -29,7 +29,7 @@ CORPORA = ("code", "prose")
 SIZES = (60, 300)
 LARGE = 600
 GROWTH_SIZES = (30, 100, 300, 1000)
-JOBS_SIZES = (1000,)
+JOBS_SIZES = (500,)
 JOBS_FILES = (8, 1)
 FIXED_FILES = (1, 1000)
 LARGE_HELP = f"speed: {LARGE} MB too; fixed: a plan of many more files"
@@ -52,7 +52,7 @@ def parse_arguments():
     )
     parser.add_argument("what", nargs="?", choices=REPORTS, default="speed")
     parser.add_argument("--sizes", nargs="+", type=float, metavar="MB", help="of text")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, help="jobs: jsonl")
     parser.add_argument("--corpora", nargs="+", choices=CORPORA, help="growth, jobs: code")
     parser.add_argument("--repeats", type=int, default=3, help="of our own programs")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the corpora there")
@@ -61,9 +61,9 @@ def parse_arguments():
         "--only",
         nargs="+",
         metavar="PROGRAM",
-        help="speed, jobs, loaders: names in the table; formats: their names",
+        help="speed, loaders: names in the table; formats: their names",
     )
-    parser.add_argument("--peer-repeats", type=int, default=1, help="speed, jobs")
+    parser.add_argument("--peer-repeats", type=int, default=1, help="speed")
     parser.add_argument("--timeout", type=float, default=900, help="seconds per peer's run")
     parser.add_argument("--files", nargs="+", type=int, help="fixed: 1 1000; jobs: 8 1")
     parser.add_argument("--jobs", nargs="+", type=int, help="jobs: 1 2 4 ... up to the cores")
@@ -77,7 +77,7 @@ def report_speed(arguments, folder):
     sizes = arguments.sizes or (*SIZES, *([LARGE] if arguments.large else []))
     blocks = []
     for size, corpus, kind in itertools.product(
-        sizes, arguments.corpora or CORPORA, arguments.kinds
+        sizes, arguments.corpora or CORPORA, arguments.kinds or KINDS
     ):
         file = make_file(folder, corpus, size, kind)
         reading = [program for program in programs if file.suffix[1:] in program.kinds]
@@ -97,7 +97,7 @@ def report_speed(arguments, folder):
 
 
 def report_growth(arguments, folder):
-    for corpus, kind in itertools.product(arguments.corpora or ("code",), arguments.kinds):
+    for corpus, kind in itertools.product(arguments.corpora or ("code",), arguments.kinds or KINDS):
         sizes = arguments.sizes or GROWTH_SIZES
         files = {size * 1e6: make_file(folder, corpus, size, kind) for size in sizes}
         measured = growth.measure_growth(files, repeats=arguments.repeats, tell=tell_progress)
@@ -105,27 +105,22 @@ def report_growth(arguments, folder):
 
 
 def report_jobs(arguments, folder):
-    programs = choose_programs(jobs.PROGRAMS, arguments.only)
     blocks = []
     for size, corpus, num_files, kind in itertools.product(
         arguments.sizes or JOBS_SIZES,
         arguments.corpora or ("code",),
         arguments.files or JOBS_FILES,
-        arguments.kinds,
+        arguments.kinds or ("jsonl",),
     ):
         found = jobs.measure_jobs(
             make_file(folder, corpus, size, kind, num_files=num_files),
-            [program for program in programs if kind in program.kinds],
             numbers=arguments.jobs or jobs.numbers_of_jobs(),
             folder=folder,
             repeats=arguments.repeats,
-            peer_repeats=arguments.peer_repeats,
-            timeout=arguments.timeout,
             tell=tell_progress,
         )
         title = f"{size:g} MB of {corpus}, {num_files} {kind}"
-        results = [result for by_jobs in found.values() for result in by_jobs.values()]
-        heading = f"\n{title}, GPT-2, {counts(results)}; median of {arguments.repeats}"
+        heading = f"\n{title}, GPT-2, {counts(found.values())}; median of {arguments.repeats}"
         say(heading, *jobs.table(found, text_bytes=size * 1e6))
         blocks.append((title, found))
     say("\naims", *jobs.judged(blocks))

@@ -2,9 +2,12 @@
 
     python -m benchmarks jobs
 
-`tokflow run --config` into an empty store, and peers, each with so many processes and pinned to as
-many cores, in turn within each repeat. The tokens of all are compared, and of our own builds every
-file, before a time is printed.
+`tokflow run --config` into an empty store, with so many processes and pinned to as many cores, in
+turn within each repeat. Tokens and all files of the builds are compared before a time is printed.
+
+The measure of a build with N jobs is N builds with one job at once, on the same N cores, that share
+nothing: a machine whose cores slow each other down does so to both. An N-th of their time is what
+N jobs can reach.
 """
 
 import hashlib
@@ -12,20 +15,20 @@ import os
 import shutil
 import statistics
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.peer_programs import PEERS
-from benchmarks.programs import RUN_CONFIG, Place
-from benchmarks.speed import Result, failed, line, row, run_once
+from benchmarks.process import measure, pinned
+from benchmarks.programs import ROOT, RUN_CONFIG, Place
+from benchmarks.speed import Result, line, row, run_once
 
-SCALING_PEERS = ("datatrove", "dolma", "litdata")
-PROGRAMS = (RUN_CONFIG, *(peer for peer in PEERS if peer.name in SCALING_PEERS))
-MANY_CORES = 64
-"""Of the machine that is predicted."""
+MANY_CORES = (16, 64)
+"""Of the machines that are predicted."""
 NOT_COMPARED = ("run.json", "hashes.jsonl")
 """Files that say when something was made, or changed: they are no output."""
-TWICE_RATIO = 1.8
-"""Aim for two jobs against one."""
+SHARE_RATIO = 1.1
+"""Aim for N jobs, against an N-th of N runs at once."""
 LARGEST_BYTES = 600_000_000
 """Aim for the memory of a worker."""
 
@@ -36,37 +39,44 @@ def numbers_of_jobs():
     return [*(2**power for power in range(cores.bit_length()) if 2**power < cores), cores]
 
 
-def measure_jobs(file, programs, *, numbers, folder, repeats, peer_repeats, timeout, tell=print):
-    """Return results by program name and number of jobs; tell after each run what it took.
+def measure_jobs(file, *, numbers, folder, repeats, program=RUN_CONFIG, tell=print):
+    """Return results by number of jobs; tell after each run what it took.
 
-    Raises: RuntimeError where a build of ours differs from its first in any byte.
+    Raises: RuntimeError where a build differs from the first in any byte.
     """
-    found = {
-        program.name: {jobs: Result(program=program) for jobs in numbers} for program in programs
-    }
-    each = {(name, jobs): of for name, by in found.items() for jobs, of in by.items()}
-    first = {}
-    for repeat in range(max(repeats, peer_repeats)):
+    found = {jobs: Result(program=program) for jobs in numbers}
+    first = None
+    for repeat in range(repeats):
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             expected = None
-            for (name, jobs), result in each.items():
-                if repeat >= (peer_repeats if result.program.is_peer else repeats):
-                    continue
-                place = Place(file=file, folder=Path(scratch) / f"{name}, {jobs}", jobs=jobs)
+            for jobs, result in found.items():
+                place = Place(file=file, folder=Path(scratch) / str(jobs), jobs=jobs)
                 place.folder.mkdir()
-                tokens = run_once(result, place, expected, timeout=timeout)
-                expected = expected or tokens
-                if not result.program.is_peer:
-                    made = digests(place.folder)
-                    require_same(first.setdefault(name, made), made, place)
-                if tokens != expected:
+                tokens = run_once(result, place, expected, timeout=None)
+                made = digests(place.folder)
+                first = first or made
+                require_same(first, made, place)
+                if expected:
                     shutil.rmtree(place.folder)
-                took = result.failure or f"{result.runs[-1].wall_seconds:.1f} s"
-                last_line = took.strip().splitlines()[-1]
-                tell(
-                    f"{file.relative_to(folder)}, repeat {repeat}, {name}, jobs {jobs}: {last_line}"
-                )
+                expected = expected or tokens
+                took = result.runs[-1].wall_seconds
+                result.at_once_seconds.append(took if jobs == 1 else run_at_once(program, place))
+                tell(f"{file.relative_to(folder)}, repeat {repeat}, jobs {jobs}: {took:.1f} s")
     return found
+
+
+def run_at_once(program, place):
+    """Return the seconds of as many runs as `place` has jobs, each with one: they begin together,
+    on as many cores, and share nothing but the file."""
+    with (
+        tempfile.TemporaryDirectory(dir=place.folder.parent) as scratch,
+        pinned(place.jobs),  # so are the threads that start here
+        ThreadPoolExecutor(place.jobs) as pool,
+    ):
+        folders = (Path(tempfile.mkdtemp(dir=scratch)) for _ in range(place.jobs))
+        commands = [program.command(replace(place, folder=of, jobs=1)) for of in folders]
+        runs = pool.map(lambda of: measure(of, folder=ROOT, environment={}), commands)
+        return max(run.wall_seconds for run in runs)
 
 
 def digests(folder):
@@ -95,63 +105,70 @@ def require_same(expected, found, place):
 
 
 def table(found, *, text_bytes):
-    """Yield a line per program and number of jobs, then what one core must do alone.
+    """Yield a line per number of jobs, then what one core must do alone.
 
-    `others` is how many cores the rest of the machine used meanwhile.
+    `others` is how many cores the rest of the machine used meanwhile, `x share` the time in terms
+    of an N-th of N runs at once.
     """
-    headings = ("wall s", "least", "cpu s", "others", "peak MB", "largest", "MB/s", "x jobs 1")
-    yield f"  {'':24}{'jobs':>5}" + "".join(f"{heading:>9}" for heading in headings) + "  tokens"
-    for name, by_jobs in found.items():
-        for jobs, result in by_jobs.items():
-            numbers = failed(result) if result.failure else numbers_of(result, by_jobs, text_bytes)
-            yield f"  {name:24}{jobs:5}{numbers}"
-        walls = {jobs: result.wall_seconds for jobs, result in by_jobs.items() if result.runs}
-        if len(walls) > 1:
-            yield f"    {described_alone(walls, text_bytes)}"
+    headings = ("wall s", "least", "cpu s", "others", "peak MB", "largest", "MB/s", "x share")
+    yield f"  {'jobs':>5}" + "".join(f"{heading:>9}" for heading in headings) + "  tokens"
+    for jobs, result in found.items():
+        others = statistics.median(run.others_seconds / run.wall_seconds for run in result.runs)
+        ratio = f"{share_ratio(result, jobs):.2f}"
+        yield f"  {jobs:5}{row(result, ratio, text_bytes, others=[f'{others:.2f}'])}"
+    if len(found) > 1:
+        yield f"    {described_alone(found, text_bytes)}"
 
 
-def numbers_of(result, by_jobs, text_bytes):
-    others = statistics.median(run.others_seconds / run.wall_seconds for run in result.runs)
-    ratio = times_as_fast(by_jobs, result)
-    return row(result, ratio, text_bytes, others=[f"{others:.2f}"])
+def share_ratio(result, jobs):
+    """Return the time with N jobs in terms of an N-th of N runs at once, both medians."""
+    return result.wall_seconds / (statistics.median(result.at_once_seconds) / jobs)
 
 
-def times_as_fast(by_jobs, result):
-    one = by_jobs.get(1)
-    return f"{one.wall_seconds / result.wall_seconds:.2f}" if one and one.runs else "-"
+def slowdowns(found):
+    """Return by number of jobs how many times as long so many runs at once take as one alone."""
+    medians = {jobs: statistics.median(of.at_once_seconds) for jobs, of in found.items()}
+    return {jobs: wall / medians[min(medians)] for jobs, wall in medians.items()}
 
 
-def alone(walls):
+def alone(walls, slower):
     """Return the seconds that one core must work alone, and those that any number can share.
 
-    Amdahl's law: of the line through the times over 1 / jobs, what is left with no end of cores;
-    `walls` are seconds by number of jobs.
+    Amdahl's law: of the line through the times over 1 / jobs, what is left with no end of cores.
+    `walls` are seconds by number of jobs, `slower` is how many times as long work takes on so many
+    cores while all work.
     """
-    shared, rest = statistics.linear_regression([1 / jobs for jobs in walls], walls.values())
+    shares = [slower[jobs] / jobs for jobs in walls]
+    shared, rest = statistics.linear_regression(shares, walls.values())
     total = rest + shared
     rest = min(max(rest, 0.0), total)  # a machine that others use gives any line
     return rest, total - rest
 
 
-def described_alone(walls, text_bytes):
-    rest, shared = alone(walls)
-    predicted = rest + shared / MANY_CORES
+def described_alone(found, text_bytes):
+    slower = slowdowns(found)
+    rest, shared = alone({jobs: of.wall_seconds for jobs, of in found.items()}, slower)
+    slowest = max(slower.values())
+    predicted = {cores: rest + shared * slowest / cores for cores in MANY_CORES}
+    times = ", ".join(
+        f"{cores} cores {(rest + shared) / seconds:.1f} ({text_bytes / 1e6 / seconds:.0f} MB/s)"
+        for cores, seconds in predicted.items()
+    )
     return (
         f"alone: what one core must do: {rest:.2f} of {rest + shared:.2f} s "
-        f"({rest / (rest + shared):.0%}); {MANY_CORES} cores with a file or more for each would be "
-        f"{(rest + shared) / predicted:.1f} times as fast ({text_bytes / 1e6 / predicted:.0f} MB/s)"
+        f"({rest / (rest + shared):.0%}); all cores at work take {slowest:.2f} times as long; "
+        f"with a file or more for each, times as fast: {times}"
     )
 
 
 def judged(blocks):
     """Yield a line per aim: met or MISSED; `blocks` is a list of (title, results)."""
     for title, found in blocks:
-        by_jobs = found.get(RUN_CONFIG.name, {})
-        if 1 in by_jobs and 2 in by_jobs:
-            ratio = by_jobs[1].wall_seconds / by_jobs[2].wall_seconds
-            numbers = f"{ratio:.2f} times as fast with 2 jobs, aim {TWICE_RATIO}"
-            yield line(title, ratio >= TWICE_RATIO, numbers)
-        if runs := [run for result in by_jobs.values() for run in result.runs]:
-            largest = max(run.largest_bytes for run in runs)
-            numbers = f"largest process {largest / 1e6:.0f} MB, aim {LARGEST_BYTES / 1e6:.0f} MB"
-            yield line(title, largest < LARGEST_BYTES, numbers)
+        for jobs, result in found.items():
+            if jobs > 1:
+                ratio = share_ratio(result, jobs)
+                numbers = f"{jobs} jobs take {ratio:.2f} times their share of {jobs} runs at once"
+                yield line(title, ratio <= SHARE_RATIO, f"{numbers}, aim {SHARE_RATIO}")
+        largest = max(run.largest_bytes for of in found.values() for run in of.runs)
+        numbers = f"largest process {largest / 1e6:.0f} MB, aim {LARGEST_BYTES / 1e6:.0f} MB"
+        yield line(title, largest < LARGEST_BYTES, numbers)

@@ -39,6 +39,8 @@ class Result:
 
     program: Program
     runs: list[Measurement] = field(default_factory=list)
+    at_once_seconds: list[float] = field(default_factory=list)
+    """Of N jobs: times of N runs at once, each with one job."""
     comparison: Comparison | None = None
     """None where the program makes no tokens, or failed."""
     failure: str | None = None

@@ -234,15 +234,24 @@ def test_growth_is_judged_by_its_line_and_by_100_mb_of_memory():
 
 
 def test_what_one_core_must_do_is_left_with_no_end_of_cores():
-    assert jobs.alone({1: 10.0, 2: 6.0, 4: 4.0}) == pytest.approx((2.0, 8.0))
-    assert jobs.alone({1: 10.0, 2: 12.0}) == (10.0, 0.0)
-    assert jobs.alone({1: 10.0, 2: 4.0}) == (0.0, 10.0)
+    same = {1: 1, 2: 1, 4: 1}
+
+    assert jobs.alone({1: 10.0, 2: 6.0, 4: 4.0}, same) == pytest.approx((2.0, 8.0))
+    assert jobs.alone({1: 10.0, 2: 12.0}, same) == (10.0, 0.0)
+    assert jobs.alone({1: 10.0, 2: 4.0}, same) == (0.0, 10.0)
 
 
-def measure_jobs(folder: Path, *chosen: programs.Program, **options) -> dict:
-    defaults = {"numbers": [1, 2], "repeats": 1, "peer_repeats": 1, "timeout": 60}
-    options = {**defaults, "file": folder / "*.jsonl", **options}
-    return jobs.measure_jobs(programs=chosen, folder=folder, **options)
+def test_cores_that_slow_each_other_down_are_no_work_of_one_alone():
+    found = {
+        number: result(programs.RUN_CONFIG, seconds=seconds, peak_bytes=1)
+        for number, seconds in ((1, 10.0), (2, 7.0))
+    }
+    found[1].at_once_seconds, found[2].at_once_seconds = [10.0], [12.0]
+
+    assert jobs.alone({1: 10.0, 2: 7.0}, jobs.slowdowns(found)) == (2.5, 7.5)
+    [aim, _] = jobs.judged([("80 kB", found)])
+    assert aim.split()[0] == "MISSED"
+    assert "2 jobs take 1.17 times their share of 2 runs at once" in aim
 
 
 def test_no_time_is_printed_where_a_byte_depends_on_the_jobs(tmp_path: Path):
@@ -253,20 +262,9 @@ def test_no_time_is_printed_where_a_byte_depends_on_the_jobs(tmp_path: Path):
     own = programs.Program(name="own", command=command, output="own")
 
     with pytest.raises(RuntimeError, match=r"manifest\.json first, with 2 jobs; no time is worth"):
-        measure_jobs(tmp_path, own)
-
-
-def test_a_peer_that_fails_with_some_jobs_is_shown_with_its_last_line(tmp_path: Path):
-    def command(place: programs.Place) -> list[object]:
-        return [sys.executable, "-c", WRITE, [EOS**place.jobs], place.folder / "peer"]
-
-    peer = programs.Program(name="peer", command=command, output="peer", is_peer=True)
-
-    printed = list(jobs.table(measure_jobs(tmp_path, peer), text_bytes=1e6))
-
-    assert printed[1].endswith("  same")
-    assert "OverflowError" in printed[2]
-    assert len(printed) == 3  # nothing to say of one core alone
+        jobs.measure_jobs(
+            tmp_path / "a.jsonl", numbers=[1, 2], folder=tmp_path, repeats=1, program=own
+        )
 
 
 @pytest.mark.slow
@@ -274,14 +272,14 @@ def test_builds_of_many_files_are_the_same_with_any_number_of_jobs(shared: Path,
     pattern = tmp_path / "raw/*.jsonl"
     corpus.write_corpora(pattern, corpus.divide(corpus.grow(TEXTS, 80_000), 80_000, 3))
 
-    found = measure_jobs(tmp_path, programs.RUN_CONFIG, file=pattern, repeats=1)
+    found = jobs.measure_jobs(pattern, numbers=[1, 2], folder=tmp_path, repeats=1)
 
     assert len(list(pattern.parent.iterdir())) == 3
-    comparisons = [result.comparison for result in found[programs.RUN_CONFIG.name].values()]
+    comparisons = [result.comparison for result in found.values()]
     assert [one.is_same for one in comparisons] == [True, True]
     assert comparisons[0].num_documents == len(list(corpus.grow(TEXTS, 80_000)))
     printed = list(jobs.table(found, text_bytes=8e4))
-    assert [line.split()[3] for line in printed[1:3]] == ["1", "2"]
+    assert [line.split()[0] for line in printed[1:3]] == ["1", "2"]
     assert printed[3].lstrip().startswith("alone: what one core must do: ")
     assert len(list(jobs.judged([("80 kB", found)]))) == 2
 
