@@ -7,9 +7,9 @@ from tokflow.exports.formats import FORMATS
 from tokflow.exports.part import Part, make_parts
 from tokflow.exports.reading import Export
 from tokflow.exports.writing import ExportWriter
-from tokflow.split.rule import SplitConfig
+from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
-from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage
+from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, selection_stages
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
 
@@ -86,6 +86,17 @@ def _recipe(dataset: DatasetConfig, name: str, parents: Mapping[str, str]) -> Re
     exports, order = dataset.of(DeclaredExports), dataset.of(ShuffleConfig).of_export
     config = exports.config(name)
     return export_recipe(config, exports.packing_of(config), parents, order=order)
+
+
+def is_all_tokens(dataset: DatasetConfig) -> bool:
+    """Return whether an export may be one file of all tokens, as partitions have them."""
+    exports, shuffle = dataset.of(DeclaredExports), dataset.of(ShuffleConfig)
+    parts = [*dataset.of(SplitConfig).parts.values()]
+    return (
+        any(of.format == "bin" for of in exports.configs)
+        and parts in ([PartConfig(start=0)], [PartConfig(fraction=1.0)])
+        and not (shuffle.documents or selection_stages(dataset))
+    )
 
 
 def parts_of(making: Making) -> Sequence[Part]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
+from tokflow.exports.ahead import begun
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.options import FILE_DIGITS, ShardOptions
 from tokflow.exports.part import Part
@@ -25,6 +26,7 @@ from tokflow.store.copies import SHORT_BYTES, CopiedRange, note_copies
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
+from tokflow.store.store import StoredOutput
 from tokflow.store.tables import map_numbers, offsets_of, to_numpy
 from tokflow.store.zstd import zstd
 from tokflow.tokens.shard import TokenShard
@@ -244,6 +246,32 @@ def open_hashed(path: Path) -> Iterator[HashedWriter]:
     _written[path] = file.entry(), Stamp.of(path.stat())
 
 
+def whole_files(part: Part) -> list[tuple[StoredOutput, str]]:
+    """Return the files of tokens, by output and name, that a part is whole, end to end: one, or
+    those that may have been copied ahead; none of any other part."""
+    splits = [of for of in part.splits if of.manifest.counts[f"{part.name}.num_tokens"]]
+    files = [(of.shard.stored, name) for of in splits for name in of.shard.names(TOKENS_NAME)]
+    has_all = sum(split.shard.num_tokens for split in splits) == part.num_tokens
+    if not has_all or part.shuffled or (len(files) > 1 and not begun):
+        return []
+    spans = (split.span_table(part.name)["is_cut"] for split in splits)
+    return files if all(len(cut) == 1 and not cut[0].as_py() for cut in spans) else []
+
+
+def copy_files(files: Sequence[tuple[StoredOutput, str]], new: Path) -> bool:
+    """Let `new` be a copy of files of outputs, end to end, if there is but one or it was made
+    ahead; return whether it is."""
+    paths = [output.file(name) for output, name in files]
+    if len(paths) == 1:
+        [(output, name)] = files
+        copy_file(paths[0], output.manifest.files[name], new)
+        return True
+    for entry in filter(None, (ahead.take(paths, new) for ahead in begun)):
+        _written[new] = entry, Stamp.of(new.stat())
+        return True
+    return False
+
+
 def copy_file(path: Path, entry: FileEntry, new: Path) -> None:
     """Copy a file of this entry, which the copy takes over, so that whoever compares the two finds
     a copy that is not equal.
@@ -253,15 +281,12 @@ def copy_file(path: Path, entry: FileEntry, new: Path) -> None:
 
     Raises: CorruptOutputError where the file has not the size of its entry.
     """
-    with path.open("rb") as source, new.open("wb") as file:
-        with suppress(AttributeError, OSError):  # of a kernel that does not copy between the two
-            while os.copy_file_range(source.fileno(), file.fileno(), COPY_BYTES):
-                pass
-        if os.fstat(file.fileno()).st_size != entry.num_bytes:
-            source.seek(0)
-            file.seek(0)
-            file.truncate()
-            shutil.copyfileobj(source, file, COPY_BYTES // 16)
+    # Suppressed: the error of a kernel that does not copy between the two.
+    with path.open("rb") as source, new.open("wb") as file, suppress(AttributeError, OSError):
+        while os.copy_file_range(source.fileno(), file.fileno(), COPY_BYTES):
+            pass
+    if new.stat().st_size != entry.num_bytes:
+        shutil.copyfile(path, new)
     stamp = Stamp.of(new.stat())
     if stamp.num_bytes != entry.num_bytes:
         raise CorruptOutputError(

@@ -11,6 +11,7 @@ from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.documents.batch import ParsedBatch
 from tokflow.documents.file_formats import check_columns
 from tokflow.errors import ConfigError, TokflowError, first_five
+from tokflow.exports.ahead import TokensAhead
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import NeededOutputs, Output
 from tokflow.pipeline.raw_files import NAME_OR_RUN, LimitedFiles, RawFiles
@@ -64,6 +65,8 @@ class BuildGraph:
         self.folder: Path = dataset.folder
         """Folder of all outputs of the dataset."""
         self.files = RawFiles(dataset, offline=offline, rehash=rehash)
+        self.ahead: TokensAhead | None = None
+        """The file that tokens are copied to as they are made, while an export of them is built."""
         self._outputs: dict[tuple[str, str, str], Output] = {}
         self._shared: dict[Stage, Any] = {}
         self._sections: dict[type, Any] = {}

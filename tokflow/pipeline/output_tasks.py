@@ -164,7 +164,10 @@ class OutputTasks:
             if error is not None:
                 raise error
             if self._segments and is_complete(task.folder):  # else on another machine
-                trust_files(task.own_store.read(task.folder))
+                made = task.own_store.read(task.folder)
+                trust_files(made)
+                if self.graph.ahead is not None and self.output.step.has_engine:
+                    self.graph.ahead.add(made, self.output.key, task.number)
         except LostWorkerError as lost:
             fields = {**lost.fields(), "where": f"{self.output.title}, in a worker process"}
             self.errors[task.folder] = LostWorkerError(**fields)

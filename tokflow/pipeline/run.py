@@ -27,7 +27,7 @@ from tokflow.pipeline.results import (
     StageFailure,
     StageResult,
 )
-from tokflow.pipeline.tasks import engine_of, is_small, make_outputs
+from tokflow.pipeline.tasks import engine_of, is_small, make_outputs, tokens_ahead
 from tokflow.pools import open_pool
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore
 from tokflow.raw import RawPartition
@@ -186,11 +186,13 @@ class Build:
         if tokenizer is not None:
             yield StageBegun(TOKENIZER.name, 1, 0)
             yield self._added(tokenizer.output, tokenizer)
-        while (yield from self._make_all(pool)):
-            self.made = {of: self.made[of] for of in self.made if of.step.decides_all}
-            known = self.graph.partitions  # of a limited dataset the first ones again
-            self.partitions = {key: of for key, of in self.partitions.items() if key in known}
-            self.tried &= known.keys()
+        is_whole = self.only is None and self.needed is None and not self.is_share
+        with tokens_ahead(self.graph, self.partitions if is_whole else {}, pool):
+            while (yield from self._make_all(pool)):
+                self.made = {of: self.made[of] for of in self.made if of.step.decides_all}
+                known = self.graph.partitions  # of a limited dataset the first ones again
+                self.partitions = {key: of for key, of in self.partitions.items() if key in known}
+                self.tried &= known.keys()
         if any(made.is_new for made in self.made.values()):
             self.graph.dataset.store.pack_manifests(self.graph.folder)
 
@@ -299,6 +301,8 @@ class Build:
     def _added(self, output: Output, result: StageResult | Exception) -> Event:
         if isinstance(result, StageResult):
             self.made[output] = result
+            if self.graph.ahead is not None and output.step.has_engine:
+                self.graph.ahead.add(result.stored, output.key)
             return result
         if output.step.is_of_file:
             del self.partitions[output.key]

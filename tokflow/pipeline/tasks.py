@@ -1,20 +1,23 @@
 """Outputs made by a pool: each is a task, with all that a worker needs to make it alone."""
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from tokflow.errors import TokflowError
+from tokflow.exports.ahead import MOST_PARTITIONS, TokensAhead
+from tokflow.exports.stage import is_all_tokens
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.output_tasks import OutputTasks, Task, bytes_read, longest_task, result_of
 from tokflow.pipeline.results import StageResult
 from tokflow.pools import SMALL_BYTES
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
+from tokflow.raw import RawPartition
 from tokflow.store.atomic import NewFolders
 from tokflow.store.integrity import ReadAgainError, Reading
 from tokflow.store.manifest import is_complete
@@ -22,6 +25,7 @@ from tokflow.store.request_errors import AT_ONCE
 from tokflow.store.store import Store
 from tokflow.tokenizers.engines import EngineDiffersError, GatedEngine
 from tokflow.tokens.encoder import engine_for
+from tokflow.tokens.shard_files import may_have_segments
 
 BYTES_OF_OUTPUT = 200_000
 """Text that takes gigatoken 2 ms, as long as an output takes that holds next to none."""
@@ -125,6 +129,30 @@ def engine_of(graph: BuildGraph) -> GatedEngine:
     """Return the engine that makes the tokens of a dataset. Raises: as `engine_for`."""
     with Reading():
         return engine_for(graph.encoding, graph.dataset.documents)
+
+
+@contextmanager
+def tokens_ahead(
+    graph: BuildGraph, partitions: Mapping[str, RawPartition], pool: Pool
+) -> Iterator[None]:
+    """Let the tokens of all `partitions` be copied as they are made in the block, where they are
+    large, new and made here, and an export consists of them."""
+    files, documents = partitions.values(), graph.dataset.documents
+    is_elsewhere = graph.store.is_cached or not pool.is_here
+    is_large = not is_small(sum(of.num_bytes for of in files), num_outputs=0)
+    has_several = len(files) > 1 or any(may_have_segments(of, documents) for of in files)
+    with ExitStack() as stack:
+        if (
+            is_large
+            and has_several
+            and len(files) <= MOST_PARTITIONS
+            and not (is_elsewhere or graph.of_sources or graph.limited)
+            and is_all_tokens(graph.dataset)
+            and not any(graph.tokens(key).is_made for key in partitions)
+        ):
+            graph.ahead = stack.enter_context(TokensAhead(graph.folder, list(partitions)))
+            stack.callback(setattr, graph, "ahead", None)
+        yield
 
 
 def _make(graph: BuildGraph, missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:

@@ -393,13 +393,13 @@ FAULTS = {
     "store": [
         (
             "a file has its name before it is whole",
-            "    temporary = _temporary_beside(path)\n",
+            "    temporary = temporary_beside(path)\n",
             "    temporary = path\n",
             "test_a_file_is_replaced_whole_or_not_at_all",
         ),
         (
             "a folder has its name before it is whole",
-            "        temporary = _temporary_beside(folder)\n",
+            "        temporary = temporary_beside(folder)\n",
             "        temporary = folder\n",
             "test_a_folder_takes_its_name_when_the_block_ends",
         ),

@@ -22,10 +22,14 @@ from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.options import names_in_files
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.token_files import copy_file, note_copied_tokens, write_numbers
+from tokflow.exports.token_files import (
+    copy_files,
+    note_copied_tokens,
+    whole_files,
+    write_numbers,
+)
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
-from tokflow.tokens.shard_files import TOKENS_NAME
 
 
 def _bin_name(name: str) -> str:
@@ -49,21 +53,14 @@ class BinOptions(Config):
 
 
 def write(part: Part, options: BinOptions, folder: Path) -> None:
-    """Write the tokens of a part to its file, of one that is a whole token shard as a copy."""
-    path, counted = folder / part.file_name, f"{part.name}.num_tokens"
-    first, *others = [split for split in part.splits if split.manifest.counts[counted]]
-    shard = first.shard
-    name, *segments = shard.names(TOKENS_NAME)
-    is_whole = not (others or segments or part.shuffled) and shard.num_tokens == part.num_tokens
-    if is_whole:
-        cuts = first.span_table(part.name)["is_cut"]
-        is_whole = len(cuts) == 1 and not cuts[0].as_py()
-    if is_whole:
+    """Write the tokens of a part to its file, of one that is a whole token shard as a copy; one
+    that is all tokens may have been written ahead."""
+    path, files = folder / part.file_name, whole_files(part)
+    if files and copy_files(files, path):
         if part.taken is not None:
-            part.taken["num_tokens"] += shard.num_tokens
-        copy_file(shard.stored.file(name), shard.manifest.files[name], path)
-        return
-    write_numbers(path, part.stream())
+            part.taken["num_tokens"] += part.num_tokens
+    else:
+        write_numbers(path, part.stream())
     note_copied_tokens(part, path, part.dtype)
 
 
