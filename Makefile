@@ -243,7 +243,11 @@ define make_environment
 test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D) || exit 1; \
 echo "Installing $(1) into $(@D): once"; \
 $(@D)/bin/python -m pip install -qq --requirement $< && \
-sed -n 's/^# --no-deps //p' $< | xargs -r $(@D)/bin/python -m pip install -qq --no-deps && touch $@
+sed -n 's/^# --no-deps //p' $< | xargs -r $(@D)/bin/python -m pip install -qq --no-deps && \
+sed -n 's/^# \(--ignore-requires-python\)/\1 --no-deps/p' $< | xargs -r $(@D)/bin/python -m pip install -qq && \
+sed -n 's/^# npm //p' $< | xargs -r npm install --silent --prefix $(@D) >/dev/null && \
+sed -n 's/^# sources //p' $< | xargs -r $(@D)/bin/python -m pip download -qq --no-deps --no-binary :all: \
+	--dest $(@D)/sources && touch $@
 endef
 
 # The others are made although one fails, and $$failed names it.

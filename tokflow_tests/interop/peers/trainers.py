@@ -141,22 +141,22 @@ def read_torchtune(folder, part, sequence_length):
 
 
 def read_bridge(folder, part, sequence_length, eos_id):
-    """Megatron-Bridge's collator of packed rows. Version 0.3.1 reads them from .npy alone; those
-    that read parquet, from 0.4 on, are not on PyPI, and take the same rows to the same collator."""
+    """Megatron-Bridge's dataset of packed parquet, and its collator."""
     import megatron
-    import pyarrow.parquet as pq
 
-    # Without its __init__, which imports Transformer Engine.
-    bridge = types.ModuleType("megatron.bridge")
-    bridge.__path__ = [f"{path}/bridge" for path in megatron.__path__]
-    sys.modules["megatron.bridge"] = bridge
-    from megatron.bridge.data.datasets.sft import GPTSFTPackedDataset
+    # Without those __init__ and annotations that import all of Megatron, and Transformer Engine.
+    for name in ("bridge", "bridge.data", "bridge.training", "bridge.training.tokenizers"):
+        folders = [f"{path}/{name.replace('.', '/')}" for path in megatron.__path__]
+        stand_in(f"megatron.{name}", __path__=folders)
+    stand_in("megatron.bridge.training.tokenizers.tokenizer", MegatronTokenizer=object)
+    stand_in("megatron.bridge.utils.common_utils", get_local_rank_preinit=int)
+    from megatron.bridge.data.packing import PackedSequenceSpecs
+    from megatron.bridge.data.packing.parquet import GPTSFTPackedParquetDataset
 
-    tables = map(pq.read_table, sorted(folder.glob(f"{part}-*.parquet")))
-    rows = [row for table in tables for row in table.to_pylist()]
-    np.save(folder / "packed.npy", np.array(rows, dtype=object))
-    packed = GPTSFTPackedDataset(
-        str(folder / "packed.npy"),
+    files = f"{folder}/{part}-*.parquet"
+    specs = PackedSequenceSpecs(packed_sequence_size=sequence_length, packed_train_data_path=files)
+    packed = GPTSFTPackedParquetDataset(
+        specs.packed_train_data_path,
         types.SimpleNamespace(eos_id=eos_id, eod=eos_id),
         max_seq_length=sequence_length,
         pad_seq_length_to_mult=1,
@@ -165,15 +165,24 @@ def read_bridge(folder, part, sequence_length, eos_id):
         truncation_field="input",
     )
     batches = []
-    for number in range(len(rows)):
-        batch = packed.collate_fn([packed[number]])
+    for number in range(len(packed)):
+        row = packed[number]
+        starts = row["seq_boundaries"][:-1]
+        packed.validate_row(number, row["input_ids"], row["loss_mask"], starts)
+        batch = packed.collate_fn([row])
         [tokens], [labels], [loss], [edges] = (
-            batch[name].numpy() for name in ("tokens", "labels", "loss_mask", "cu_seqlens")
+            batch[name].numpy() for name in ("tokens", "labels", "loss_mask", "cu_seqlens_q")
         )
-        for first, last in pairwise(edges[: edges.argmin()]):  # -1 ends them
+        for first, last in pairwise(edges):
             ids, is_loss = [*tokens[first:last], labels[last - 1]], [0, *loss[first:last]]
             batches.append(found(ids, is_loss, [0, len(ids)]))
     return joined(batches)
+
+
+def stand_in(name, **names):
+    """Put a module in the place of one that imports too much."""
+    sys.modules[name] = types.ModuleType(name)
+    vars(sys.modules[name]).update(names)
 
 
 if __name__ == "__main__":
