@@ -5,6 +5,7 @@ The export that consists of them, nanoGPT's .bin without a split, takes the file
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -12,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from tokflow.errors import TokflowError
-from tokflow.store.atomic import temporary_beside
+from tokflow.store.atomic import begun_beside
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.integrity import Reading
 from tokflow.store.listed_files import Stamp
@@ -41,7 +42,7 @@ class TokensAhead:
 
     def __init__(self, folder: Path, keys: Sequence[str]) -> None:
         """`folder`: that of the dataset, on this disk."""
-        self._path = temporary_beside(folder / TOKENS_NAME)
+        self._path = begun_beside(folder / TOKENS_NAME)
         self._keys = list(keys)
         self._made: dict[tuple[str, int | None], StoredOutput] = {}
         """Segments by key and ordinal, shards by key and None."""
@@ -106,7 +107,7 @@ class TokensAhead:
         begun.remove(self)
         self._thread.shutdown(cancel_futures=True)
         if self._writer is not None and not self._writer.closed:
-            with self._writer:
+            with suppress(OSError), self._writer:  # of a file that nobody wants
                 pass
         self._path.unlink(missing_ok=True)
 

@@ -85,7 +85,7 @@ class NewFolders:
             folder.parent.mkdir(parents=True, exist_ok=True)
         else:
             _remove_leftovers(folder)
-        temporary = temporary_beside(folder)
+        temporary = _temporary_beside(folder)
         self._closing.callback(forget_copies, temporary)
         self._closing.callback(shutil.rmtree, temporary, ignore_errors=True)
         with naming(folder, temporary):
@@ -135,8 +135,7 @@ class NewFolders:
 def new_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path; the file written there becomes `path` when the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(path)
-    temporary = temporary_beside(path)
+    temporary = begun_beside(path)
     try:
         with naming(path, temporary):
             yield temporary
@@ -190,7 +189,7 @@ def point_latest_to(folder: Path) -> None:
         return
     _remove_leftovers(link)
     is_named = named_by(link) == folder.resolve()
-    temporary = temporary_beside(link)
+    temporary = _temporary_beside(link)
     try:
         with naming(link, temporary):
             make_latest(temporary, folder.name)
@@ -212,7 +211,7 @@ def _move_copy(copy: Path) -> None:
         if found <= own and not broken_files(copy, manifest):
             place = copy.with_name(manifest.fingerprint[:16])
             if is_intact(place):
-                aside = temporary_beside(copy)
+                aside = _temporary_beside(copy)
                 copy.rename(aside)
                 remove(aside)
             elif not place.exists():
@@ -238,7 +237,7 @@ def in_use(folder: Path) -> Iterator[Path]:
     """Let `is_in_use` be true of a folder, which is made if need be, while the block works with
     what is in it; yield the mark that says so. A folder that is empty then goes."""
     made = list(takewhile(lambda above: not above.exists(), (folder, *folder.parents)))
-    mark = temporary_beside(folder / "writer")
+    mark = _temporary_beside(folder / "writer")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         mark.touch()
@@ -288,7 +287,7 @@ def _take_name(temporary: Path, folder: Path, store: Keeper) -> None:
     """
     aside = None
     if folder.is_dir() and not _is_same(folder, temporary, store):
-        aside = temporary_beside(folder)
+        aside = _temporary_beside(folder)
         with suppress(FileNotFoundError):  # another process did so just now
             folder.rename(aside)
     try:
@@ -308,8 +307,14 @@ def _is_same(folder: Path, temporary: Path, store: Keeper) -> bool:
     return read_manifest(folder).fingerprint == read_manifest(temporary).fingerprint
 
 
-def temporary_beside(path: Path) -> Path:
-    """Return a new name beside a path, for what is to become it: gc knows such a name."""
+def begun_beside(path: Path) -> Path:
+    """Return a new name beside a path, for what is to become it; what killed processes of this
+    machine left of earlier attempts is removed."""
+    _remove_leftovers(path)
+    return _temporary_beside(path)
+
+
+def _temporary_beside(path: Path) -> Path:
     return path.parent / f".{path.name}.{machine()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
 
 

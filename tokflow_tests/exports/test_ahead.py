@@ -13,6 +13,7 @@ from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
+from tokflow.store.atomic import machine
 from tokflow.store.manifest import checksum
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.tiny import build, declare
@@ -70,6 +71,17 @@ def test_a_file_that_was_replaced_since_it_was_copied_is_not_taken(tmp_path: Pat
         taken = ahead.take(files, dataset.folder / "new")
 
     assert taken is None
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path: Path):
+    build(dataset := declare(tmp_path, FILES))
+    left = dataset.folder / f".tokens.bin.{machine()}.{2**22 + 1}.01234567.tmp"
+    left.touch()
+
+    with all_ahead(dataset):
+        pass
+
+    assert unfinished(dataset) == []
 
 
 def test_a_link_to_a_file_is_no_change_of_it(tmp_path: Path):
