@@ -53,7 +53,9 @@ class DocumentEncoder:
         self.encoding = encoding
         self.engine = engine_for(encoding, documents)
         how = encoding.tokenizer, encoding.config.special_tokens_in_text
-        plain = partial(open_engine, encoding.tokenizer, choice=encoding.config.engine)
+        # gigatoken may take a tokenizer with its special tokens, and not without them.
+        choice = "reference" if encoding.config.engine == "reference" else "auto"
+        plain = partial(open_engine, encoding.tokenizer, choice=choice)
         is_chat = documents.is_chat
         self._chats = ChatEncoder(self.engine, *how, render, plain) if is_chat else None
         self._counter = SpecialTokenCounter(encoding.tokenizer.special_tokens)
