@@ -127,7 +127,8 @@ class ChatTemplate:
         """Return a chat with content and arguments of calls in the form that the template takes.
 
         Where it wants strings, parts of text are joined; where it refuses JSON text as arguments,
-        or objects, the other form is given. All else stays as it is.
+        or objects, the other form is given, and where it refuses calls without content, null or
+        empty text. All else stays as it is.
 
         Raises: BadChatError for images, audio and video.
         """
@@ -141,6 +142,8 @@ class ChatTemplate:
                     fields["content"] = "".join(texts)
             if (calls := message.get("tool_calls")) and self._other_form:
                 fields["tool_calls"] = [_changed_call(call, self._other_form) for call in calls]
+            if calls and "content" not in message:
+                fields |= self._content_beside_calls
             messages.append({**message, **fields} if fields else message)
         return replace(chat, messages=messages)
 
@@ -161,6 +164,19 @@ class ChatTemplate:
         if takes_object == takes_text:
             return None
         return _as_object if takes_object else _as_text
+
+    @cached_property
+    def _content_beside_calls(self) -> dict[str, Any]:
+        """The content with which the template writes calls that have none: left out, null or empty,
+        the first that it takes."""
+        change = self._other_form or (lambda arguments: arguments)
+        for content in ({}, {"content": None}, {"content": ""}):
+            user, said = _calling(change({"x": _PROBE}))
+            del said["content"]
+            written = self.try_writing([user, {**said, **content}])
+            if written is not None and _PROBE in written:
+                return content
+        return {}
 
     def _with_marks(self, opening: str, closing: str) -> str:
         """Return the template with filters for generation blocks, which put marks around them.

@@ -48,3 +48,23 @@ def test_arguments_are_given_in_the_form_that_a_template_takes():
     assert calls(TEXT_CALLS, as_object) == [as_text]
     assert calls(REASONING, as_text) == [as_text]
     assert calls(REASONING, as_object) == [as_object]
+
+
+TESTS_NULL = (
+    "{% for m in messages %}{% if m.content is none %}{{ m.tool_calls[0].function.arguments.x }}"
+    "{{ m.tool_calls[0].function.arguments.city }}{% else %}{{ m.content + '' }}{% endif %}"
+    "{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "content"),
+    [(OPEN, {"content": ""}), (TESTS_NULL, {"content": None}), (REASONING, {})],
+    ids=["empty", "null", "none"],
+)
+def test_calls_without_content_are_given_the_one_with_which_a_template_writes_them(
+    template: str, content: dict[str, Any]
+):
+    said = {"role": "assistant", "tool_calls": [call(city="x")]}
+
+    assert fitted(template, user("u"), said)[1] == {**said, **content}
