@@ -203,8 +203,8 @@ FAULTS = {
         ),
         (
             "the loss mask is shifted by one",
-            "is_inside[first_of_token + starts]",
-            "is_inside[first_of_token + starts + 1]",
+            "np.diff(encoded.offsets)) + starts\n",
+            "np.diff(encoded.offsets)) + starts + 1\n",
             "test_a_token_that_begins_in_the_prompt_and_ends_in_the_completion_is_counted",
         ),
         (
