@@ -84,8 +84,8 @@ class DocumentSource:
         `render`, from `tokflow.tokenizers.chat.renderer`, makes texts of messages. With `encode` a
         limit of tokens holds, too, and batches have the tokens that it made.
 
-        Memory holds a few batches, or the largest document four times over, whatever the size of
-        a file; of a parquet file two pages as well, and of an Arrow file a record batch.
+        Memory holds a few batches, or the largest document twice, whatever the size of a file; of
+        a parquet file a page and its dictionary twice as well, and of an Arrow file a record batch.
 
         Errors name row and line of the file, for which the text before a range is read.
 
@@ -132,6 +132,7 @@ class DocumentSource:
                         on_reject(path, bad.as_reject())
                 if len(found.batch.rows):
                     yield found.batch.moved(first)
+                del found
             self.num_rows.append(num_rows)
             first += num_rows
 
@@ -205,6 +206,7 @@ def _read_numbered(
         rows, records = rows + some.num_rows, records + some.num_records
         del some  # which keeps the lines
         yield numbered
+        del numbered  # a large document is gone when the next is read
 
 
 def _rendered(render: Render, found: ParsedBatch) -> ParsedBatch:
@@ -326,8 +328,11 @@ def _rebatched(batches: Iterator[Batch], batch_bytes: int) -> Iterator[Batch]:
         waiting.append(batch)
         num_bytes += batch.texts.nbytes  # offsets included, for all texts may be empty
         if num_bytes >= batch_bytes * 3 // 4:
-            yield from _cut(Batch.joined(waiting), batch_bytes)
+            joined = Batch.joined(waiting)
             waiting, num_bytes = [], 0
+            del batch
+            yield from _cut(joined, batch_bytes)
+            del joined
     if waiting:
         yield from _cut(Batch.joined(waiting), batch_bytes)
 

@@ -64,6 +64,9 @@ never uses more than one core for them."""
 THREADED_BYTES = 1_000_000
 """Smaller raw files are tokenized in one thread: starting more takes as long."""
 
+LARGE_BYTES = 32_000_000
+"""Text of a batch, which is of one document then, beside which no other is read or written."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenShard(InStore):
@@ -263,8 +266,8 @@ def _write_tokens(
 ) -> None:
     """Read, encode, and add BOS and EOS and write, each overlapped with the next if it pays.
 
-    The calling thread does nothing but encode. Under a limit of tokens, encoding is done where
-    documents are read.
+    The calling thread does nothing but encode. A large document is alone in memory. Under a limit
+    of tokens, encoding is done where documents are read.
     """
 
     def finish(encoded: tuple[Batch, Callable[[], TokenBatch] | None]) -> None:
@@ -279,9 +282,14 @@ def _write_tokens(
         for batch in map(encoder.count, batches):
             finish((batch, None if batch.tokens else encoder.encode(batch)))
         return
-    with write_behind(finish) as submit:
-        for batch in read_ahead(map(encoder.count, batches)):
+
+    def is_large(batch: Batch) -> bool:
+        return bytes_of(batch) > LARGE_BYTES
+
+    with write_behind(finish, is_large=lambda encoded: is_large(encoded[0])) as submit:
+        for batch in read_ahead(map(encoder.count, batches), is_large=is_large):
             submit((batch, None if batch.tokens else encoder.encode(batch)))
+            del batch
 
 
 def _counts(

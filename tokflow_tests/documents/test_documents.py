@@ -1,6 +1,7 @@
 import csv
 import json
 import re
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tokflow.documents import DocumentsConfig, Reject
+from tokflow.documents import DocumentsConfig, DocumentSource, Reject
 from tokflow.documents.file_formats import READERS
 from tokflow.documents.formats.txt import cut, separator_of
 from tokflow_tests.reading import (
@@ -353,3 +354,26 @@ def test_lines_do_not_depend_on_blocks(blocks: list[str], separator: str | None,
     assert sorted([*lines, *large]) == list(range(len(expected)))
     assert all(line == expected[nth] for nth, line in lines.items())
     assert [of.byte_offset for of in found] == [len("".join(kept[: of.first])) for of in found]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "txt"])
+def test_memory_holds_a_large_document_twice(suffix: str, tmp_path: Path):
+    size, path = 8_000_000, tmp_path / f"a.{suffix}"
+    with path.open("w") as file:
+        for letter in "abc":
+            text = letter * size
+            file.write(json.dumps({"text": text}) if suffix == "jsonl" else text)
+            file.write("\n")
+    config = DocumentsConfig(document_per="line") if suffix == "txt" else DocumentsConfig()
+    tracemalloc.start()
+    try:
+        num_documents = 0
+        for batch in DocumentSource([path], config).batches():
+            num_documents += len(batch.rows)
+            del batch
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert num_documents == 3
+    assert peak < 2.9 * size

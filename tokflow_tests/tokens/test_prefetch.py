@@ -148,3 +148,36 @@ def test_what_is_made_ahead_of_time_comes_in_order_and_not_too_far_ahead():
 
     assert (first, taken.getvalue().split()) == (0, ["0", "1", "2"])
     assert list(made) == [item * item for item in range(1, 20)]
+
+
+def test_behind_a_large_item_none_is_made_before_the_next_is_asked_for():
+    made: list[int] = []
+    items = read_ahead((made.append(n) or n for n in range(9)), is_large=lambda n: n == 3)
+
+    for item in items:
+        if item == 3:
+            time.sleep(0.05)
+            assert made == [0, 1, 2, 3]
+
+    assert made == list(range(9))
+
+
+def test_reading_ahead_may_end_at_a_large_item():
+    items = read_ahead(range(9), is_large=lambda n: True)
+
+    assert next(items) == 0
+    items.close()
+
+
+def test_a_large_item_is_written_when_it_was_submitted():
+    written: list[int] = []
+
+    def write_slowly(item: int) -> None:
+        time.sleep(0.02)
+        written.append(item)
+
+    with write_behind(write_slowly, depth=9, is_large=lambda n: n == 2) as submit:
+        for item in range(3):
+            submit(item)
+
+        assert written == [0, 1, 2]

@@ -256,7 +256,10 @@ def documents_in(
     elif config.is_rendered:
         read = partial(_values_of, has_nulls=False)
     for record_batch in record_batches:
-        yield parse([read(record_batch, column, path) for column in columns], config)
+        arrays = [read(record_batch, column, path) for column in columns]
+        del record_batch
+        yield parse(arrays, config)
+        del arrays
 
 
 @contextmanager

@@ -38,6 +38,10 @@ class ElementBatch:
     is_too_large: bool = False
     """True if this stands for one element that is larger than they may be."""
 
+    def release(self) -> None:
+        """Free the elements; their places stay."""
+        self.lines.clear()
+
     def place(self, index: int) -> Place:
         """Return the line, from 1, and the byte offset of one."""
         return self.places[index]

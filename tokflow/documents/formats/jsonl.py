@@ -45,6 +45,9 @@ from tokflow.store.tables import texts_of
 MANY_RECORDS = 10
 """Records of which none has a field, so that it is the config that is wrong. Fewer may be bad."""
 
+FEW_RECORDS = 8
+"""Records of a block that are freed once they are decoded."""
+
 LOOKED_AT_BYTES = 1_000_000
 """Most bytes of a record whose fields are checked; larger ones are passed over."""
 
@@ -177,6 +180,8 @@ def _documents(
             field.is_found = field.is_found or not field.is_optional or any(column)
         if not all(field.is_found for field in fields):
             return _line_by_line(batch, fields, config)
+        if len(batch.lines) < FEW_RECORDS:  # which may be large
+            batch.release()
         return _parse(columns, config, batch.place)
 
     batches = cut_records(blocks, path, max_bytes=max_bytes, byte_offset=byte_offset, within=within)

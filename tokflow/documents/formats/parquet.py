@@ -145,8 +145,9 @@ def _record_batches(
         num_rows = 0
         with undamaged(path):
             for batch, used in _decoded(file, index, names, min(most, at_once or most), most):
-                yield batch
                 num_rows += len(batch)
+                yield batch
+                del batch
                 at_once = at_once and used
         if num_rows != row_group.num_rows:
             expected = f"{row_group.num_rows:,} rows in row group {index}"
@@ -174,6 +175,7 @@ def _decoded(
                 fitting = min(most, max(1, _DECODED_BYTES * len(batch) // max(1, batch.nbytes)))
                 is_other = fitting < at_once or (may_grow and fitting > at_once)
                 yield new, fitting if is_other else at_once
+                del batch, new  # a large document is gone when the next is decoded
                 if is_other:
                     wanted, may_grow = fitting, False
                     break

@@ -47,6 +47,11 @@ class LineBatch:
         line = self.first + index + 1 if self.separator == b"\n" else None
         return line, self._offsets[index]
 
+    def release(self) -> None:
+        """Free the lines, once their places are known."""
+        if self._offsets:
+            self.lines.clear()
+
     @cached_property
     def _offsets(self) -> list[int]:
         pairs = zip(self.lines, self.ends, strict=False)
@@ -118,13 +123,12 @@ def check_columns(path: Path, config: DocumentsConfig) -> None:
 
 def _whole(blocks: Iterator[bytes], byte_offset: int, max_bytes: int) -> LineBatch:
     """Return all blocks as one text; no more than `max_bytes` and a block is read."""
-    held, num_bytes = [], 0
+    held = bytearray()
     for block in blocks:
-        num_bytes += len(block)
-        if num_bytes > max_bytes:
+        held += block
+        if len(held) > max_bytes:
             return LineBatch(b"", 0, byte_offset, [], [], is_too_large=True)
-        held.append(block)
-    return LineBatch(b"", 0, byte_offset, [b"".join(held)], [])
+    return LineBatch(b"", 0, byte_offset, [bytes(held)], [])
 
 
 def separator_of(text: str) -> "bytes | re.Pattern[bytes]":
@@ -156,7 +160,7 @@ def cut(
     # No match of a pattern is longer than the pattern itself.
     longest = len(separator if isinstance(separator, bytes) else separator.pattern)
     first, size, file_size = 0, 0, 0  # sizes of the unfinished line, held or not
-    unfinished: list[bytes] = []
+    unfinished = bytearray()
     is_passed_over = False
     overlap = b""  # the end of the unfinished line, where a separator may have begun
     for block in blocks:
@@ -166,8 +170,9 @@ def cut(
             byte_offset += file_size + size_of(lines.pop(0)) + size_of(ends.pop(0))
             size, file_size, is_passed_over = 0, 0, False
         elif lines:
-            lines[0] = b"".join((*unfinished, lines[0]))
-            unfinished, size, file_size = [], 0, 0
+            unfinished += lines[0]
+            lines[0] = bytes(unfinished)
+            unfinished, size, file_size = bytearray(), 0, 0
         if lines:
             batch = LineBatch(separator, first, byte_offset, lines, ends, size_of=size_of)
             is_small = len(block) <= max_bytes and len(lines[0]) <= most
@@ -180,15 +185,19 @@ def cut(
         file_size += size_of(last[:kept])
         overlap = last[kept:]
         if not is_passed_over:
-            unfinished.append(last[:kept])
+            unfinished += last[:kept]
             if size > max_bytes:
                 yield LineBatch(separator, first, byte_offset, [], [], is_too_large=True)
-                unfinished, is_passed_over = [], True
+                unfinished, is_passed_over = bytearray(), True
     if within is not None:
         within.num_lines = first
-    if not is_passed_over and (remainder := b"".join((*unfinished, overlap))):
-        last_line = LineBatch(separator, first, byte_offset, [remainder], [], size_of=size_of)
-        yield from _within(last_line, max_bytes)
+    unfinished += overlap
+    if unfinished and not is_passed_over:
+        lines, is_too_large = [bytes(unfinished)], len(unfinished) > max_bytes
+        del unfinished
+        if is_too_large:
+            lines.clear()
+        yield LineBatch(separator, first, byte_offset, lines, [], is_too_large, size_of)
 
 
 def _split(

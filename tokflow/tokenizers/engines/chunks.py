@@ -360,14 +360,16 @@ class ChunkedEngine:
         chunks = [chunk for of_text in bounds for chunk in of_text]
         ends = np.cumsum([stop - start for start, stop in chunks])
         is_last = np.append(np.diff(ends // self.batch_bytes) > 0, True)
-        token_ids: list[npt.NDArray[np.unsignedinteger]] = []
+        dtype, token_ids = self.dtype, bytearray()  # grows without a second copy of large texts
         counts: list[npt.NDArray[np.int64]] = []
         for first, last in pairwise([0, *(np.flatnonzero(is_last) + 1).tolist()]):
             texts = texts_of([data[start:stop] for start, stop in chunks[first:last]])
             encoded = self.engine.encode(texts)
-            is_fitting = encoded.token_ids.max(initial=0) <= np.iinfo(self.dtype).max
-            token_ids.append(encoded.token_ids.astype(self.dtype if is_fitting else np.uint32))
+            if encoded.token_ids.max(initial=0) > np.iinfo(dtype).max:
+                token_ids = bytearray(np.frombuffer(token_ids, dtype).astype("<u4"))
+                dtype = np.dtype("<u4")
+            token_ids += encoded.token_ids.astype(dtype, copy=False).data
             counts.append(np.diff(encoded.offsets))
         of_chunks = offsets_of(np.concatenate(counts))
         offsets = of_chunks[offsets_of([len(of_text) for of_text in bounds])]
-        return Encoded(token_ids=np.concatenate(token_ids), offsets=offsets)
+        return Encoded(token_ids=np.frombuffer(token_ids, dtype), offsets=offsets)
