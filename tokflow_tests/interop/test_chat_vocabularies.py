@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokflow.tokenizers.chat.opening import with_date
 from transformers import AutoTokenizer
 
+from tokflow.tokenizers.chat.template import with_date
 from tokflow_tests.chat_templates import words_of_kinds
 from tokflow_tests.interop.harness import printed_by, python_of
 from tokflow_tests.interop.test_chat_templates import folder_of_sources
