@@ -1,19 +1,21 @@
 """A part of an export as a table, for a look or a count: `Export.to_arrow` and `to_pandas`."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from tokflow.errors import ConfigError, first_five, nearest
 from tokflow.exports.index import read_segments
-from tokflow.exports.reading import Export
 from tokflow.store.tables import to_arrow, to_numpy
+
+if TYPE_CHECKING:
+    from tokflow.exports.reading import Export
 
 
 def table_of(
-    export: Export, part: str, columns: Sequence[str] | None, limit: int | None
+    export: "Export", part: str, columns: Sequence[str] | None, limit: int | None
 ) -> pa.Table:
     """Return the first `limit` rows of a part, all by default, with these columns, by default all:
     what `Export.to_arrow` promises."""
@@ -37,7 +39,7 @@ def table_of(
     return pa.table({name: {**places, **own}[name] for name in names})
 
 
-def _documents(export: Export, part: str, limit: int | None) -> pa.Table:
+def _documents(export: "Export", part: str, limit: int | None) -> pa.Table:
     """Return the documents of a part of a stream, one row each.
 
     Where the EOS of a document is moved before it, the index has a row of its own for it, in front
@@ -54,14 +56,14 @@ def _documents(export: Export, part: str, limit: int | None) -> pa.Table:
     return found.set_column(number, found.schema.field(number), to_arrow(sums))[:limit]
 
 
-def _fields(export: Export, part: str) -> list[str]:
+def _fields(export: "Export", part: str) -> list[str]:
     keeps = [name for name in export.layout.keeps if name not in ("offsets", "token_ids")]
     is_kept = export.layout.is_packed or export.has_loss_mask(part)
     return ["token_ids", *(name for name in keeps if name != "loss_mask" or is_kept)]
 
 
 def _sequences(
-    export: Export, part: str, names: Sequence[str], limit: int | None
+    export: "Export", part: str, names: Sequence[str], limit: int | None
 ) -> dict[str, pa.FixedSizeListArray]:
     length = int(export.sequence_length or 0)
     num = export.counts[f"{part}.num_sequences"]
@@ -71,7 +73,7 @@ def _sequences(
 
 
 def _streamed(
-    export: Export, part: str, names: Sequence[str], num_tokens: Any
+    export: "Export", part: str, names: Sequence[str], num_tokens: Any
 ) -> dict[str, pa.LargeListArray]:
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(num_tokens)])
     flat = _first(export, part, names, int(offsets[-1]), in_each=1)
@@ -79,7 +81,7 @@ def _streamed(
 
 
 def _first(
-    export: Export, part: str, names: Sequence[str], num: int, *, in_each: int
+    export: "Export", part: str, names: Sequence[str], num: int, *, in_each: int
 ) -> dict[str, pa.Array]:
     """Return the first `num` sequences or tokens of each field, end to end."""
     dtypes = {"token_ids": export.dtype, "loss_mask": np.dtype(bool)}
@@ -100,7 +102,7 @@ def _until(pieces: Iterator[Any], num: int) -> Iterator[Any]:
 
 
 def _wrong(
-    export: Export, field: str, expected: str, found: str, remedy: str | None
+    export: "Export", field: str, expected: str, found: str, remedy: str | None
 ) -> ConfigError:
     return ConfigError(
         where=f"{export.folder}: {field}",

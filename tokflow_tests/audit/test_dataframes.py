@@ -32,7 +32,7 @@ def test_each_document_has_its_place_its_lengths_its_part_and_its_kept_columns(t
         [0, "train", 0, 3, 4, "u"],
         [1, "train", 0, 2, 3, None],
         [1, "validation", 4, 2, 3, None],
-        [2, None, 0, 0, 1, None],
+        [2, "validation", 0, 0, 1, None],
         [3, None, 0, 1, 2, None],
     ]
 
