@@ -9,25 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from tokflow.errors import ConfigError, MissingOutputError, first_five
+from tokflow.errors import ConfigError, MissingOutputError, first_five, nearest
 from tokflow.exports.damage import damage_named
 from tokflow.exports.format import Arrays, Format, Layout, Portion, fetched_ahead
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.options import PartRows
-from tokflow.exports.token_files import batches_of_documents
+from tokflow.exports.pieces import documents_of, lists_of, pieces, rows_of
 from tokflow.sequences.segments import Sequences
 from tokflow.store.latest import LATEST
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.stored_outputs import opened, output_in
+from tokflow.store.tables import to_numpy
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
-
-TOKENS_AT_ONCE = 2**22
-"""Most tokens converted to another dtype at one go; documents stay whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +288,7 @@ class Export(InStore):
 
     def to_arrow(
         self, part: str, columns: Sequence[str] | None = None, limit: int | None = None
-    ) -> "pa.Table":
+    ) -> pa.Table:
         """Return a part as a table, with all columns and rows or `columns` and the first `limit`.
 
         Of sequences a row is a sequence: token_ids and what the format keeps of segment_ids,
@@ -301,15 +299,41 @@ class Export(InStore):
 
         All of it is in memory. Raises: ConfigError for a column that is not there; as `read`.
         """
-        from tokflow.exports.as_table import table_of
-
-        return table_of(self, part, columns, limit)
+        export, layout = self.of_part(part), self.layout
+        if limit is not None and limit < 0:
+            raise self._no_such("limit", "rows to return, or None", f"{limit:,}", "correct it")
+        documents = None if layout.is_packed else documents_of(export.stored, part, limit)
+        places = (
+            {of: documents[of] for of in documents.column_names} if documents is not None else {}
+        )
+        is_kept = layout.is_packed or export.has_loss_mask(part)
+        fields = ["token_ids", *(of for of in layout.keeps if of not in ("token_ids", "offsets"))]
+        fields = [of for of in fields if is_kept or of != "loss_mask"]
+        names = [*places, *fields] if columns is None else columns
+        for name in set(names) - {*places, *fields}:
+            known = [*places, *fields]
+            remedy = nearest(name, known) or "name columns that it has"
+            raise self._no_such("columns", f"names among {', '.join(known)}", repr(name), remedy)
+        wanted = [name for name in names if name in fields]
+        read = export.with_fields([*wanted, "token_ids", "segment_ids"]).read(part)
+        if documents is None:
+            num = export.counts[f"{part}.num_sequences"]
+            num = num if limit is None else min(num, limit)
+            lists = rows_of(read, wanted, num, length=export.sequence_length or 0, dtype=self.dtype)
+        else:
+            lists = lists_of(read, wanted, to_numpy(documents["num_tokens"]), dtype=self.dtype)
+        return pa.table({name: {**places, **lists}[name] for name in names})
 
     def to_pandas(
         self, part: str, columns: Sequence[str] | None = None, limit: int | None = None
     ) -> "pd.DataFrame":
         """Return a part as a DataFrame: `to_arrow`, with an array of numpy where it has a list."""
         return self.to_arrow(part, columns, limit).to_pandas()
+
+    def _no_such(self, field: str, expected: str, found: str, remedy: str) -> ConfigError:
+        return ConfigError(
+            where=f"{self.folder}: {field}", expected=expected, found=found, remedy=remedy
+        )
 
     def _check_made_of(self, made_of: str, *, instead: str) -> None:
         if self.layout.made_of != made_of:
@@ -334,52 +358,6 @@ def _whole(fields: Arrays) -> Sequences:
     return Sequences(
         token_ids, segment_ids, position_ids, segment_ids != 0 if loss_mask is None else loss_mask
     )
-
-
-def pieces(fields: Arrays, layout: Layout, dtype: np.dtype[Any]) -> Iterator[Arrays]:
-    """Yield the fields of a portion, token_ids as `dtype`, and of sequences with the loss mask
-    that the format keeps. In pieces where they have to be copied, else at once."""
-    token_ids = _viewed(fields["token_ids"], dtype)
-    if layout.is_packed:
-        yield from _pieces_of_sequences({**fields, "token_ids": token_ids}, layout, dtype)
-    elif token_ids.dtype == dtype:
-        yield {**fields, "token_ids": token_ids}
-    else:
-        for here, own in _documents(fields, len(token_ids)):
-            yield {"token_ids": token_ids[here].astype(dtype), **own}
-
-
-def of_dtype(token_ids: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return token ids as `dtype`; nothing is copied where it has as many bytes."""
-    return _viewed(token_ids, dtype).astype(dtype, copy=False)
-
-
-def _viewed(token_ids: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    return token_ids.view(dtype) if token_ids.dtype.itemsize == dtype.itemsize else token_ids
-
-
-def _pieces_of_sequences(fields: Arrays, layout: Layout, dtype: np.dtype[Any]) -> Iterator[Arrays]:
-    num_sequences, length = fields["token_ids"].shape
-    at_once = max(1, TOKENS_AT_ONCE // length)
-    for first in range(0, num_sequences, at_once):
-        some = {name: values[first : first + at_once] for name, values in fields.items()}
-        some["token_ids"] = some["token_ids"].astype(dtype, copy=False)
-        if "loss_mask" in layout.keeps and "loss_mask" not in some:
-            some["loss_mask"] = some["segment_ids"] != 0
-        yield some
-
-
-def _documents(fields: Arrays, num_tokens: int) -> Iterator[tuple[slice, Arrays]]:
-    """Yield where some whole documents are, and what there is of them beside the tokens; without
-    offsets just some of the tokens."""
-    if "offsets" not in fields:
-        for first in range(0, num_tokens, TOKENS_AT_ONCE):
-            yield slice(first, first + TOKENS_AT_ONCE), {}
-        return
-    lengths: npt.NDArray[np.int64] = np.diff(fields["offsets"])
-    for here, offsets in batches_of_documents(lengths, TOKENS_AT_ONCE):
-        mask = {"loss_mask": fields["loss_mask"][here]} if "loss_mask" in fields else {}
-        yield here, {"offsets": offsets, **mask}
 
 
 def is_export(manifest: Manifest) -> bool:

@@ -20,7 +20,7 @@ from tokflow.exports.columns import (
 )
 from tokflow.exports.format import Arrays
 from tokflow.exports.options import ColumnOptions
-from tokflow.exports.reading import pieces
+from tokflow.exports.pieces import pieces
 from tokflow.exports.table_files import lists_in
 from tokflow.pipeline.results import StageResult
 from tokflow.sequences.segments import Sequences

@@ -118,7 +118,7 @@ def test_a_document_longer_than_an_int32_is_refused(
 def test_documents_are_whole_where_they_become_another_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.reading.TOKENS_AT_ONCE", 3)
+    monkeypatch.setattr("tokflow.exports.pieces.TOKENS_AT_ONCE", 3)
     texts = {"a.jsonl": ["ab", "", "c", "defg"]}
     _, folder, manifest = export(tmp_path, texts, dtype="int32")
 

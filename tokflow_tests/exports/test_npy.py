@@ -67,7 +67,7 @@ def test_the_loss_mask_of_a_chat_stands_beside_its_stream(tmp_path: Path):
 
 
 def test_rows_are_read_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tokflow.exports.reading.TOKENS_AT_ONCE", 8)
+    monkeypatch.setattr("tokflow.exports.pieces.TOKENS_AT_ONCE", 8)
     folder, manifest = export(tmp_path, {"a.jsonl": ["x" * 18]}, layout="sequences")
 
     read_back = read(folder, manifest)
