@@ -294,35 +294,32 @@ class Export(InStore):
         Of sequences a row is a sequence: token_ids and what the format keeps of segment_ids,
         position_ids and loss_mask, lists of sequence_length. Of a stream a row is a document, or
         the piece of one that the part has: its place as in the index (position, num_tokens,
-        raw_file, row, char_start), the columns kept of raw files, then token_ids
-        and, of chats, loss_mask; documents without a token are not there.
+        raw_file, row, char_start), the columns kept of raw files, then token_ids and, of chats,
+        loss_mask; documents without a token are not there.
 
         All of it is in memory. Raises: ConfigError for a column that is not there; as `read`.
         """
         export, layout = self.of_part(part), self.layout
         if limit is not None and limit < 0:
-            raise self._no_such("limit", "rows to return, or None", f"{limit:,}", "correct it")
-        documents = None if layout.is_packed else documents_of(export.stored, part, limit)
-        places = (
-            {of: documents[of] for of in documents.column_names} if documents is not None else {}
-        )
-        is_kept = layout.is_packed or export.has_loss_mask(part)
-        fields = ["token_ids", *(of for of in layout.keeps if of not in ("token_ids", "offsets"))]
-        fields = [of for of in fields if is_kept or of != "loss_mask"]
-        names = [*places, *fields] if columns is None else columns
-        for name in set(names) - {*places, *fields}:
-            known = [*places, *fields]
+            raise self._error(": limit", "rows to return, or None", f"{limit:,}", "correct it")
+        documents = pa.table({}) if layout.is_packed else documents_of(export.stored, part, limit)
+        is_masked = layout.is_packed or export.has_loss_mask(part)
+        left_out = {"offsets"} if is_masked else {"offsets", "loss_mask"}
+        fields = [name for name in layout.keeps if name not in left_out]
+        known = [*documents.column_names, *fields]
+        names = known if columns is None else columns
+        for name in set(names).difference(known):
             remedy = nearest(name, known) or "name columns that it has"
-            raise self._no_such("columns", f"names among {', '.join(known)}", repr(name), remedy)
+            raise self._error(": columns", f"names among {', '.join(known)}", repr(name), remedy)
         wanted = [name for name in names if name in fields]
         read = export.with_fields([*wanted, "token_ids", "segment_ids"]).read(part)
-        if documents is None:
+        if layout.is_packed:
             num = export.counts[f"{part}.num_sequences"]
             num = num if limit is None else min(num, limit)
             lists = rows_of(read, wanted, num, length=export.sequence_length or 0, dtype=self.dtype)
         else:
             lists = lists_of(read, wanted, to_numpy(documents["num_tokens"]), dtype=self.dtype)
-        return pa.table({name: {**places, **lists}[name] for name in names})
+        return pa.table({name: lists[name] if name in lists else documents[name] for name in names})
 
     def to_pandas(
         self, part: str, columns: Sequence[str] | None = None, limit: int | None = None
@@ -330,19 +327,16 @@ class Export(InStore):
         """Return a part as a DataFrame: `to_arrow`, with an array of numpy where it has a list."""
         return self.to_arrow(part, columns, limit).to_pandas()
 
-    def _no_such(self, field: str, expected: str, found: str, remedy: str) -> ConfigError:
+    def _error(self, where: str, expected: str, found: str, remedy: str) -> ConfigError:
         return ConfigError(
-            where=f"{self.folder}: {field}", expected=expected, found=found, remedy=remedy
+            where=f"{self.folder}{where}", expected=expected, found=found, remedy=remedy
         )
 
     def _check_made_of(self, made_of: str, *, instead: str) -> None:
         if self.layout.made_of != made_of:
-            raise ConfigError(
-                where=self.folder,
-                expected=f"an export of layout {made_of}",
-                found=f"{self.format_name}, of layout {self.layout.made_of}",
-                remedy=f"call `{instead}`, or open an export of another format",
-            )
+            found = f"{self.format_name}, of layout {self.layout.made_of}"
+            remedy = f"call `{instead}`, or open an export of another format"
+            raise self._error("", f"an export of layout {made_of}", found, remedy)
 
 
 def _whole(fields: Arrays) -> Sequences:
