@@ -193,10 +193,9 @@ def cut(
         within.num_lines = first
     unfinished += overlap
     if unfinished and not is_passed_over:
-        lines, is_too_large = [bytes(unfinished)], len(unfinished) > max_bytes
+        is_too_large = len(unfinished) > max_bytes
+        lines = [] if is_too_large else [bytes(unfinished)]
         del unfinished
-        if is_too_large:
-            lines.clear()
         yield LineBatch(separator, first, byte_offset, lines, [], is_too_large, size_of)
 
 
