@@ -79,8 +79,8 @@ FAULTS = {
         ),
         (
             "the last document loses its last byte",
-            'b"".join((*unfinished, overlap))',
-            'b"".join(unfinished)',
+            "unfinished.whole(overlap)",
+            'unfinished.whole(b"")',
             "test_lines_do_not_depend_on_blocks",
         ),
         (

@@ -159,20 +159,17 @@ def cut(
     most = max_bytes + keeps_ends
     # No match of a pattern is longer than the pattern itself.
     longest = len(separator if isinstance(separator, bytes) else separator.pattern)
-    first, size, file_size = 0, 0, 0  # sizes of the unfinished line, held or not
-    unfinished = bytearray()
-    is_passed_over = False
+    first, unfinished = 0, _Unfinished()
     overlap = b""  # the end of the unfinished line, where a separator may have begun
     for block in blocks:
         lines, ends, last = _split(overlap + block, separator, keeps_ends=keeps_ends)
-        if lines and is_passed_over:
+        if lines and unfinished.is_passed_over:
             first += 1
-            byte_offset += file_size + size_of(lines.pop(0)) + size_of(ends.pop(0))
-            size, file_size, is_passed_over = 0, 0, False
+            byte_offset += unfinished.file_size + size_of(lines.pop(0)) + size_of(ends.pop(0))
+            unfinished = _Unfinished()
         elif lines:
-            unfinished += lines[0]
-            lines[0] = bytes(unfinished)
-            unfinished, size, file_size = bytearray(), 0, 0
+            lines[0] = unfinished.whole(lines[0])
+            unfinished = _Unfinished()
         if lines:
             batch = LineBatch(separator, first, byte_offset, lines, ends, size_of=size_of)
             is_small = len(block) <= max_bytes and len(lines[0]) <= most
@@ -181,22 +178,42 @@ def cut(
             yield from (batch,) if is_small else _within(batch, most)
             del batch, lines, ends  # so that the next take their memory: a tenth of the time
         kept = _character_start(last, max(0, len(last) - longest + 1))
-        size += kept
-        file_size += size_of(last[:kept])
         overlap = last[kept:]
-        if not is_passed_over:
-            unfinished += last[:kept]
-            if size > max_bytes:
-                yield LineBatch(separator, first, byte_offset, [], [], is_too_large=True)
-                unfinished, is_passed_over = bytearray(), True
+        unfinished.add(last[:kept], size_of)
+        if len(unfinished.held) > max_bytes:
+            yield LineBatch(separator, first, byte_offset, [], [], is_too_large=True)
+            unfinished.pass_over()
     if within is not None:
         within.num_lines = first
-    unfinished += overlap
-    if unfinished and not is_passed_over:
-        is_too_large = len(unfinished) > max_bytes
-        lines = [] if is_too_large else [bytes(unfinished)]
-        del unfinished
-        yield LineBatch(separator, first, byte_offset, lines, [], is_too_large, size_of)
+    if not unfinished.is_passed_over and (line := unfinished.whole(overlap)):
+        lines = [line] if len(line) <= max_bytes else []
+        yield LineBatch(separator, first, byte_offset, lines, [], not lines, size_of)
+
+
+class _Unfinished:
+    """A line whose end has not been read yet, held unless it is too large."""
+
+    def __init__(self) -> None:
+        self.held = bytearray()
+        self.file_size = 0
+        self.is_passed_over = False
+
+    def add(self, part: bytes, size_of: Callable[[bytes], int]) -> None:
+        """Read on."""
+        self.file_size += size_of(part)
+        if not self.is_passed_over:
+            self.held += part
+
+    def whole(self, end: bytes) -> bytes:
+        """Return the line with its end, and hold it no more."""
+        self.held += end
+        line = bytes(self.held)
+        self.held = bytearray()
+        return line
+
+    def pass_over(self) -> None:
+        """Hold it no more, and no part of it that comes."""
+        self.held, self.is_passed_over = bytearray(), True
 
 
 def _split(
