@@ -14,7 +14,8 @@ from tokflow.sequences.config import PackingConfig, Side, one_or_each
 from tokflow.sequences.packing import PackingResult, Segments, pack_spans
 from tokflow.sequences.turns import SpanMask
 from tokflow.split.spans import PartSpans, Split
-from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.hashed_writer import HashedWriter
+from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import Columns, make_table, parquet_options, read_part, repeated, to_numpy
 from tokflow.tokens.origins import Origins
@@ -150,16 +151,15 @@ def write_sequences(
         packed, own = pack_and_count(spans.num_tokens, packing, mask)
         tables.append(_segments_table(part, spans, packed.segments))
         counts |= {f"{part}.{name}": num for name, num in own.items()}
-    pq.write_table(
-        pa.concat_tables(tables), folder / SEGMENTS_NAME, **parquet_options(SEGMENTS_SCHEMA)
-    )
+    with HashedWriter(folder / SEGMENTS_NAME) as file:
+        pq.write_table(pa.concat_tables(tables), file, **parquet_options(SEGMENTS_SCHEMA))
     manifest = Manifest(
         recipe=recipe,
         dataset=dataset,
         partition=split.manifest.partition,
         counts=counts,
         details={"parts": list(split.parts), "sequence_length": one_or_each(lengths)},
-        files=checksums(folder),
+        files={SEGMENTS_NAME: file.entry()},
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +25,8 @@ from tokflow.split.rule import (
     assign_parts,
 )
 from tokflow.split.shuffle import document_keys, shuffle_fields
+from tokflow.store.hashed_writer import HashedWriter
+from tokflow.store.integrity import clear_when_damaged, is_compared
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import (
@@ -80,6 +83,13 @@ class PartSpans:
     num_tokens: npt.NDArray[np.int64]
 
 
+KEPT_BYTES = 4_000
+"""Size of a spans.parquet of few rows, which take 3 kB."""
+
+_kept_part = lru_cache(2**14)(read_part)
+clear_when_damaged(_kept_part.cache_clear)
+
+
 @dataclass(frozen=True, slots=True)
 class Split(InStore):
     """The split of one file, as `open_split` found it."""
@@ -94,8 +104,14 @@ class Split(InStore):
 
     def span_table(self, part: str) -> pa.Table:
         """Return the rows of one part, in order: the columns of SPANS_SCHEMA but `part`."""
-        schema = SPANS_SCHEMA.remove(0)
-        return make_table(read_part(self.stored.file(SPANS_NAME), part, schema.names), schema)
+        return make_table(self._rows(part), SPANS_SCHEMA.remove(0))
+
+    def _rows(self, part: str) -> Columns:
+        """Return the rows of one part, in order; few rows that were compared are kept, since an
+        export reads them for its tokens and again for its index."""
+        path, columns = self.stored.file(SPANS_NAME), tuple(SPANS_SCHEMA.names[1:])
+        is_kept = self.manifest.files[SPANS_NAME].num_bytes <= KEPT_BYTES and is_compared()
+        return (_kept_part if is_kept else read_part)(path, part, columns)
 
     def spans_of_parts(self) -> dict[str, PartSpans]:
         """Return the spans of every part, each of one document; each table is read once."""
@@ -112,7 +128,7 @@ class Split(InStore):
         they have been read.
         """
         if rows is None:
-            rows = read_part(self.stored.file(SPANS_NAME), part, SPANS_SCHEMA.names[1:])
+            rows = self._rows(part)
         table = self.shard.documents(SPAN_COLUMNS) if documents is None else documents
         counts, is_cut = rows["num_documents"], rows["is_cut"]
         document = positions_of_runs(rows["document"], counts)
@@ -250,14 +266,15 @@ def write_spans(
         keys = document_keys(shard.origins, rows_of, shuffle_seed)
         order = order[np.lexsort((keys[spans.document[order]], spans.part[order]))]
     rows = _span_table(spans, order, table, num_tokens, shard.num_tokens, parts)
-    pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
+    with HashedWriter(folder / SPANS_NAME) as file:
+        pq.write_table(rows, file, **parquet_options(SPANS_SCHEMA))
     manifest = Manifest(
         recipe=recipe,
         dataset=dataset,
         partition=shard.manifest.partition,
         counts={**_span_counts(spans, num_tokens, parts), **counts},
         details={"parts": list(parts), "dtype": shard.dtype.str},
-        files=checksums(folder),
+        files=checksums(folder, known={SPANS_NAME: file.entry()}),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 

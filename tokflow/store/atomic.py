@@ -25,6 +25,10 @@ _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})\.([0-9]{1,9})\.[0-9a-f]{8}\.tmp")
 """Names of what is not finished: of whom, on which machine and in which process."""
 
 
+SYNCED_AT_ONCE = 8
+"""Folders put on disk at the same time; as many threads as folders take more processor time."""
+
+
 class Keeper(Protocol):
     """A store, as new folders know it."""
 
@@ -124,7 +128,7 @@ class NewFolders:
             except Exception as error:
                 errors[folder] = error
 
-        with ThreadPoolExecutor(max(1, len(self._written))) as pool:
+        with ThreadPoolExecutor(SYNCED_AT_ONCE) as pool:
             for step, is_threaded in steps:
                 each = pool.map if is_threaded and len(self._written) > 1 else map
                 list(each(partial(take, step), self._written))
@@ -369,20 +373,21 @@ def is_alive(process: int) -> bool:
 
 def sync_all(temporary: Path) -> None:
     """Put a folder and all in it on disk, except the run's log, on which nothing depends."""
+    run = str(temporary / RUN_NAME)
     for inner, _, names in os.walk(temporary, topdown=False):
-        for name in names:
-            if (path := Path(inner, name)) != temporary / RUN_NAME:
+        for path in (f"{inner}{os.sep}{name}" for name in names):
+            if path != run:
                 _sync(path)
-        _sync(Path(inner))
+        _sync(inner)
 
 
-def _sync(path: Path) -> None:
+def _sync(path: Path | str) -> None:
     """Put a file or a folder on disk; what the disk refuses of a file is raised."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError:
-        if not path.is_dir():  # some file systems cannot sync a folder
+        if not Path(path).is_dir():  # some file systems cannot sync a folder
             raise
     finally:
         os.close(descriptor)

@@ -4,6 +4,8 @@ import hashlib
 import os
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,13 +28,20 @@ class HashedWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
+        self._closing = ExitStack()
+        self._file = self._closing.enter_context(path.open("wb"))
         self._sha256 = hashlib.sha256()
         self._gathered: list[memoryview] = []
         self._num_gathered = self._num_unsynced = self._num_bytes = 0
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="tokflow-written")
         self._hashing: Future[None] | None = None
         self._syncing: Future[None] | None = None
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        """The threads, which a small file never needs."""
+        return self._closing.enter_context(
+            ThreadPoolExecutor(2, thread_name_prefix="tokflow-written")
+        )
 
     def write(self, data: Any) -> int:
         """Write all of something that has bytes; return how many."""
@@ -78,14 +87,11 @@ class HashedWriter:
 
     def __exit__(self, *error: object) -> None:
         """Write and hash what is left. Raises: what hashing or syncing raised."""
-        try:
-            with self._threads:
-                for begun in (self._hashing, self._syncing):
-                    if begun is not None:
-                        begun.result()
+        with self._closing:
+            for begun in (self._hashing, self._syncing):
+                if begun is not None:
+                    begun.result()
             self._hash(self._gathered)
-        finally:
-            self._file.close()
 
     def entry(self) -> FileEntry:
         """Return the size and sha256 of the file, which is closed."""

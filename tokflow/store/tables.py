@@ -14,6 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.store.hashed_writer import HashedWriter
+from tokflow.store.manifest import FileEntry
+
 Columns = dict[str, npt.NDArray[Any]]
 """Columns of one table by name, all of one length."""
 
@@ -33,7 +36,7 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
 
 
 class TableWriter:
-    """Writes a parquet file in row groups that do not depend on how its rows come.
+    """Writes a parquet file, hashed, in row groups that do not depend on how its rows come.
 
     Every group but the last has `rows_per_group` rows, and those that `end_group` ends earlier.
     A table without rows is one group without rows.
@@ -42,7 +45,8 @@ class TableWriter:
     def __init__(self, path: Path, schema: pa.Schema, *, rows_per_group: int) -> None:
         import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-        self._writer = pq.ParquetWriter(path, schema, **parquet_options(schema))
+        self._file = HashedWriter(path)
+        self._writer = pq.ParquetWriter(self._file, schema, **parquet_options(schema))
         self._schema = schema
         self._rows_per_group = rows_per_group
         self._tables: list[pa.Table] = []
@@ -53,9 +57,13 @@ class TableWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if error[0] is None and (self._num_rows or not self._has_group):
-            self._write_group(self._joined())
-        self._writer.close()
+        with self._file, self._writer:
+            if error[0] is None and (self._num_rows or not self._has_group):
+                self._write_group(self._joined())
+
+    def entry(self) -> FileEntry:
+        """Return the size and sha256 of the file, which is closed."""
+        return self._file.entry()
 
     def add(self, table: pa.Table) -> None:
         """Add the next rows."""

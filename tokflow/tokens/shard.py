@@ -161,6 +161,8 @@ COUNTED_FROM = {
 
 def _moved(table: pa.Table, bases: Mapping[str, int]) -> pa.Table:
     """Return the documents of a segment with positions that count from the whole shard's start."""
+    if not any(bases.values()):
+        return table
     for index, field in enumerate(table.schema):
         if base := bases.get(field.name, 0):
             table = table.set_column(index, field, to_arrow(to_numpy(table[index]) + base))

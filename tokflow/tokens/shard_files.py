@@ -171,12 +171,13 @@ class ShardWriter:
         """
         if self._kept is not None:
             self._kept.check()
-        entries = {self._path(name).name: file.entry() for name, file in self._files.items()}
-        written = [self._path(name) for name in self._tables]
+        files: Mapping[str, HashedWriter | TableWriter] = {**self._files, **self._tables}
+        entries = {self._path(name).name: file.entry() for name, file in files.items()}
         if rejects:
-            written.append(self._path(REJECTS_NAME))
-            written[-1].write_bytes(b"".join(map(reject_line, rejects)))
-        return {**entries, **{path.name: checksum(path) for path in written}}
+            path = self._path(REJECTS_NAME)
+            path.write_bytes(b"".join(map(reject_line, rejects)))
+            entries[path.name] = checksum(path)
+        return entries
 
     def _path(self, name: str) -> Path:
         return self._folder / segment_name(name, self._segment)

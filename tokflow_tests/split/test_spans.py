@@ -5,9 +5,12 @@ import numpy as np
 import pytest
 
 from tokflow.cli.summary import left_out
+from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.mixture import graph_of
 from tokflow.split.spans import Split
+from tokflow.store.integrity import Reading
 from tokflow.tokens.token_source import TokenSource, mapped, taken_in_batches
+from tokflow_tests.disks import flip
 from tokflow_tests.outputs import int64
 from tokflow_tests.tiny import build, declare, ids
 
@@ -63,6 +66,16 @@ def test_no_token_is_copied_where_no_document_is_cut(tmp_path: Path):
         "_tokflow",
         "spans.parquet",
     ]
+
+
+def test_a_damaged_file_is_found_though_its_few_rows_are_kept(tmp_path: Path):
+    split = make_split(tmp_path)
+    with Reading():
+        assert split.span_table("train") == split.span_table("train")
+    flip(split.folder / "spans.parquet")
+
+    with pytest.raises(CorruptOutputError, match="expected sha256"), Reading():
+        split.span_table("train")
 
 
 @pytest.mark.parametrize(

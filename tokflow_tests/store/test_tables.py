@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.store import tables
+from tokflow.store.manifest import checksum
 from tokflow.store.tables import (
     TableWriter,
     make_table,
@@ -133,6 +134,7 @@ def test_row_groups_do_not_depend_on_how_the_rows_come(
 
     metadata = pq.read_metadata(path)
     assert [metadata.row_group(number).num_rows for number in range(3)] == [4, 4, 3]
+    assert writer.entry() == checksum(path)
     assert pq.read_table(path)["sequence"].to_pylist() == [*range(11)]
 
 
