@@ -15,7 +15,7 @@ from tokflow.pipeline.mixture import MixtureGraph
 from tokflow.pipeline.results import BuildResult
 from tokflow.shown import size, speed
 from tokflow.split.mixed_split import BUDGET_CUTS
-from tokflow.split.spans import LONGEST
+from tokflow.split.rule import LONGEST
 from tokflow.store.manifest import Manifest
 
 Values: TypeAlias = dict[str, Any]

@@ -26,6 +26,9 @@ _FORMS_OF_RANGES = ("characters", "documents")
 
 NO_PART = -1
 
+LONGEST = "num_tokens_of_longest"
+"""Name of a count that is a maximum, no sum; old splits do not have it."""
+
 NOT_TAKEN = "no_part"
 """The name that counts give to the text that no part takes."""
 
@@ -370,3 +373,23 @@ def _check_ranges(ranges: dict[str, tuple[int, int | None]], *, unit: str) -> No
             found = f"{left} takes {unit} {start:,} to {end} and {right} starts at {next_start:,}"
             remedy = f"start {right} where {left} ends, or shorten {left}"
             raise _error_of_parts("parts that do not overlap", found, remedy)
+
+
+def span_counts(
+    spans: FileSpans, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
+) -> dict[str, int]:
+    """Count for each part, and for what no part takes, the documents, characters and tokens.
+
+    num_cut_pieces counts spans that are less than their document, num_documents whole documents.
+    num_tokens of a cut span are those of its text alone, also where no part takes it.
+    num_tokens_of_longest is the most that a span has.
+    """
+    counts: dict[str, int] = {}
+    for ordinal, name in enumerate((*names, NOT_TAKEN)):
+        is_in = spans.part == (NO_PART if name == NOT_TAKEN else ordinal)
+        counts[f"{name}.num_documents"] = int(np.count_nonzero(is_in & ~spans.is_cut))
+        counts[f"{name}.num_cut_pieces"] = int(np.count_nonzero(is_in & spans.is_cut))
+        counts[f"{name}.num_chars"] = int(spans.num_chars[is_in].sum())
+        counts[f"{name}.num_tokens"] = int(num_tokens[is_in].sum())
+        counts[f"{name}.{LONGEST}"] = int(num_tokens[is_in].max(initial=0))
+    return counts

@@ -15,7 +15,6 @@ import pyarrow as pa
 from tokflow.split.cut_tokens import CUT_LOSS_MASK_NAME, CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.rule import (
     NO_PART,
-    NOT_TAKEN,
     FilePosition,
     FileSpans,
     Form,
@@ -23,6 +22,7 @@ from tokflow.split.rule import (
     Scope,
     SplitConfig,
     assign_parts,
+    span_counts,
 )
 from tokflow.split.shuffle import document_keys, shuffle_fields
 from tokflow.store.hashed_writer import HashedWriter
@@ -46,9 +46,6 @@ SPLIT_VERSION = 3
 """Raised when the same input would give other bytes."""
 
 SPANS_NAME = "spans.parquet"
-
-LONGEST = "num_tokens_of_longest"
-"""Name of a count that is a maximum, no sum; old splits do not have it."""
 
 _NUMBERS = ("document", "num_documents", "char_start", "num_chars", "token_start", "num_tokens")
 
@@ -272,7 +269,7 @@ def write_spans(
         recipe=recipe,
         dataset=dataset,
         partition=shard.manifest.partition,
-        counts={**_span_counts(spans, num_tokens, parts), **counts},
+        counts={**span_counts(spans, num_tokens, parts), **counts},
         details={"parts": list(parts), "dtype": shard.dtype.str},
         files=checksums(folder, known={SPANS_NAME: file.entry()}),
     )
@@ -395,23 +392,3 @@ def _span_table(
         },
         SPANS_SCHEMA,
     )
-
-
-def _span_counts(
-    spans: FileSpans, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
-) -> dict[str, int]:
-    """Count for each part, and for what no part takes, the documents, characters and tokens.
-
-    num_cut_pieces counts spans that are less than their document, num_documents whole documents.
-    num_tokens of a cut span are those of its text alone, also where no part takes it.
-    num_tokens_of_longest is the most that a span has.
-    """
-    counts: dict[str, int] = {}
-    for ordinal, name in enumerate((*names, NOT_TAKEN)):
-        is_in = spans.part == (NO_PART if name == NOT_TAKEN else ordinal)
-        counts[f"{name}.num_documents"] = int(np.count_nonzero(is_in & ~spans.is_cut))
-        counts[f"{name}.num_cut_pieces"] = int(np.count_nonzero(is_in & spans.is_cut))
-        counts[f"{name}.num_chars"] = int(spans.num_chars[is_in].sum())
-        counts[f"{name}.num_tokens"] = int(num_tokens[is_in].sum())
-        counts[f"{name}.{LONGEST}"] = int(num_tokens[is_in].max(initial=0))
-    return counts

@@ -16,9 +16,9 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, write_sequences
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.mixed_split import remake_mixed_split
-from tokflow.split.rule import NO_PART, NOT_TAKEN, FileSpans
+from tokflow.split.rule import LONGEST, NO_PART, NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import shuffle_seed_of
-from tokflow.split.spans import LONGEST, SPANS_NAME, Split, config_of_split, write_split
+from tokflow.split.spans import SPANS_NAME, Split, config_of_split, write_split
 from tokflow.store.integrity import Reading
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import read_manifest
