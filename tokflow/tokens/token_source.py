@@ -22,8 +22,9 @@ RUNS_AT_ONCE = 2**12
 """Short runs gathered at once, so that their positions stay in the cache."""
 
 
-READ_BYTES = 2**16
-"""Size up to which a file is read: to map it takes longer, and an empty one cannot be mapped."""
+READ_BYTES = 2**12
+"""Size up to which a file is read: to map it takes longer, and a page of memory at least; an empty
+one cannot be mapped."""
 
 
 def mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
