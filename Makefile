@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-clouds test-deploy test-dg test-ray test-slow test-crash test-integrity test-interop test-ui \
-	environments test-newest test-lowest test-faults test-mutants golden fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
+	environments test-newest test-lowest test-next test-faults test-mutants golden fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
 	bench-peers docs examples \
 	example-train lock clean
 
@@ -88,6 +88,10 @@ test-newest: .venv-newest/ready ## The tests on the newest Python and libraries 
 
 test-lowest: .venv-lowest/ready ## The tests with the oldest libraries that pyproject.toml allows
 	@.venv-lowest/bin/pytest --quiet -m "$(FAST)" -n 2 --dist loadfile -W default $(ARGS) # old ones warn
+
+test-next: .venv-next/ready ## tokflow with tokenizers 1.0, which transformers forbids, so without transformers
+	@.venv-next/bin/pytest --quiet -m "$(FAST)" tokflow_tests/tokenizers/engines/test_tokenizers_.py \
+		tokflow_tests/tokens/test_shard.py tokflow_tests/split $(ARGS)
 
 test-faults: $(READY) ## Each kind of fault of a store at a URL and of pushes, and how many they held (ARGS="--table killed -v")
 	@$(BIN)/python -m tokflow_tests.faults $(ARGS)
@@ -202,6 +206,16 @@ NEWEST ?= $(shell for of in 14 13 12 11; do python3.$$of -c "" 2>/dev/null && ec
 		--extra lance --extra levanter --extra postgres --extra report --extra s3 --extra ui \
 		--output-file $(@D)/lowest.txt pyproject.toml
 	@$(@D)/bin/python -m pip install -qq --constraint $(@D)/lowest.txt --editable . --group dev
+	@touch $@
+
+# What constraints.txt names, with tokenizers 1.0 and without transformers; pip is to resolve nothing.
+.venv-next/ready: pyproject.toml constraints.txt
+	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+	@echo "Installing tokenizers 1.0 and tokflow into $(@D): once"
+	@$(@D)/bin/python -m pip install -qq --upgrade "pip>=25.1"
+	@sed '/^#/d; /^tokenizers=/d; /^transformers=/d' constraints.txt >$(@D)/next.txt
+	@$(@D)/bin/python -m pip install -qq --no-deps --requirement $(@D)/next.txt tokenizers==1.0.0rc3
+	@$(@D)/bin/python -m pip install -qq --no-deps --config-settings editable_mode=compat --editable .
 	@touch $@
 
 # tokflow with Ray: apart, for its size.

@@ -15,16 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from tokenizers import AddedToken
-from tokenizers import Tokenizer as HfTokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import load_datasets, make_dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_output
+from tokflow.tokenizers.patterns import special_token_fields
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
@@ -127,11 +124,14 @@ _SECONDS = itertools.count(1_700_000_000)
 @cache
 def many_ids(num: int = 70_000) -> str:
     """Return a tokenizer.json in which the word w123 is the token 123, and <eos> is `num`."""
-    model = WordLevel({f"w{token}": token for token in range(num)}, unk_token="w0")
-    tokenizer = HfTokenizer(model)
-    tokenizer.pre_tokenizer = WhitespaceSplit()
-    tokenizer.add_special_tokens([AddedToken("<eos>", special=True)])
-    return tokenizer.to_str()
+    vocab = {f"w{token}": token for token in range(num)}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [special_token_fields("<eos>", num)],
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "w0"},
+    }
+    return json.dumps(tokenizer)
 
 
 def ids(*documents: str, eos: bool = True) -> list[int]:

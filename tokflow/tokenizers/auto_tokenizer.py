@@ -11,10 +11,10 @@ would be several plain tokens here, without a word.
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tokflow.errors import TokenizerError, shortened
-from tokflow.tokenizers.engines.reference import load_tokenizer_json
+from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.hub import find_difference
 from tokflow.tokenizers.patterns import describe_splitting, flat_steps
@@ -26,10 +26,6 @@ from tokflow.tokenizers.vocabulary import (
     listed_tokens,
     special_fields,
 )
-
-if TYPE_CHECKING:
-    import tokenizers
-
 
 STEPS_OF_CLASSES = {
     "CodeGenTokenizer": "gpt2",
@@ -79,7 +75,8 @@ def find_other_ids(folder: Path) -> str | None:
         loaded = load_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # of any class, and code that is not to run
         return f"AutoTokenizer does not load it as {name}: {str(error).splitlines()[0]}"
-    difference = find_difference(loaded, load_tokenizer_json(path.read_bytes(), "control"))
+    library = load_tokenizer_json(path.read_bytes(), "control")
+    difference = find_difference(loaded, lambda text: list(library.encode([text])[0]))
     if difference is None:
         return None
     text, found, expected = difference
@@ -113,7 +110,7 @@ def check_added_tokens(folder: Path, name: str) -> None:
     Raises: TokenizerError.
     """
     library = load_tokenizer_json((folder / "tokenizer.json").read_bytes(), "ordinary")
-    own = _added(library.get_added_tokens_decoder())
+    own = _added(library.added_tokens())
     if not any(_doubts(folder, library, own)):
         return
     try:
@@ -127,7 +124,7 @@ def check_added_tokens(folder: Path, name: str) -> None:
     theirs = {
         name: token
         for name, token in theirs.items()
-        if name in own or name in listed or library.token_to_id(name) != token[0]
+        if name in own or name in listed or library.id_in_model(name) != token[0]
     }
     if differences := list(_differences(own, theirs, matters)):
         raise TokenizerError(
@@ -140,18 +137,18 @@ def check_added_tokens(folder: Path, name: str) -> None:
         )
 
 
-def _added(decoder: "Mapping[int, tokenizers.AddedToken]") -> Added:
+def _added(decoder: Mapping[int, Any]) -> Added:
     return {
         token.content: (id_, {flag: getattr(token, flag) for flag in FLAGS})
         for id_, token in decoder.items()
     }
 
 
-def _doubts(folder: Path, library: "tokenizers.Tokenizer", own: Added) -> Iterator[bool]:
+def _doubts(folder: Path, library: JsonTokenizer, own: Added) -> Iterator[bool]:
     """Yield True for what the files say that may make other added tokens."""
     listed, roles = [*listed_tokens(folder)], special_fields(folder)
     for name, id_, token in listed:
-        is_piece = id_ is None and name not in own and library.token_to_id(name) is not None
+        is_piece = id_ is None and name not in own and library.id_in_model(name) is not None
         yield _is_other(token, own, id_) and not is_piece
     names = {name for name, id_, _ in listed if id_ is not None}
     yield "added_tokens_decoder" in roles and names != own.keys()
@@ -159,8 +156,8 @@ def _doubts(folder: Path, library: "tokenizers.Tokenizer", own: Added) -> Iterat
         has_defaults = of_class in OF_END_OF_TEXT and not _is_other(END_OF_TEXT, own, None)
         yield not has_defaults and any(role not in roles for role in ROLES)
         # Such a class may number them anew: in their order, behind the vocabulary.
-        num = library.get_vocab_size(with_added_tokens=False)
-        behind = [id_ for name, (id_, _) in own.items() if library.model.token_to_id(name) is None]
+        num = len(library.vocabulary())
+        behind = [id_ for name, (id_, _) in own.items() if library.id_in_model(name) is None]
         yield sorted(behind) != list(range(num, num + len(behind)))
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokflow.errors import TokenizerError, nearest, shortened
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
@@ -34,7 +34,6 @@ from tokflow.tokenizers.vocabulary import (
 
 if TYPE_CHECKING:
     import sentencepiece
-    import tokenizers
     from transformers import PreTrainedTokenizerBase
 
 
@@ -120,10 +119,14 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
     """
     try:
         loaded = load_pretrained(folder, trust_remote_code=trust_remote_code)
-        backend = getattr(loaded, "backend_tokenizer", None)
+        backend: Any = getattr(loaded, "backend_tokenizer", None)
+
+        def ids(text: str) -> list[int]:
+            return list(backend.encode(text, add_special_tokens=False).ids)
+
         # Code of its own may do anything, and is asked each time.
         is_known = type(loaded).__module__.startswith("transformers.")
-        is_fast = is_known and backend is not None and find_difference(loaded, backend) is None
+        is_fast = is_known and backend is not None and find_difference(loaded, ids) is None
     except Exception as error:
         raise TokenizerError(
             where=f"tokenizer.name: {name}",
@@ -157,13 +160,13 @@ Difference = tuple[str, list[T], list[T]] | None
 
 
 def find_difference(
-    loaded: "PreTrainedTokenizerBase", backend: "tokenizers.Tokenizer"
+    loaded: "PreTrainedTokenizerBase", encode: Callable[[str], list[int]]
 ) -> Difference[int]:
-    """Return the first awkward string of which a class gives other ids than a fast backend."""
+    """Return the first awkward string of which a class gives other ids than `encode`."""
     return _first_difference(
         AWKWARD_STRINGS,
         lambda text: list(loaded.encode(text, add_special_tokens=False)),
-        lambda text: backend.encode(text, add_special_tokens=False).ids,
+        encode,
     )
 
 

@@ -13,6 +13,7 @@ from tokflow.errors import TokenizerError
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines.protocol import panics_as_errors, text_buffers
+from tokflow.tokenizers.engines.tokenizers_ import is_version_1, not_in_version_1
 from tokflow.tokenizers.patterns import (
     GPT2,
     byte_letters,
@@ -49,6 +50,8 @@ def train_tokenizer(
     Source: gigatoken 0.10.0 `train_bpe` with ties broken as Hugging Face's trainer breaks them.
     """
     pattern, special_tokens = config.pattern, config.special_tokens
+    if _trainer(pattern) == "tokenizers" and is_version_1():
+        raise not_in_version_1(f"trains with the pattern {pattern}, and not gpt2")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".training-") as folder:
         text = Path(folder) / "documents.txt"
         seen = _write_text(raw_files, documents, config, text)

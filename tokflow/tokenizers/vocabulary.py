@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,8 +17,8 @@ from tokflow.tokenizers.engines.reference import (
     SPACE,
     control_symbols,
     load_processor,
-    load_tokenizer_json,
 )
+from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
 from tokflow.tokenizers.patterns import byte_letters, flat_steps
 from tokflow.tokenizers.tokenizer import (
@@ -32,10 +32,6 @@ from tokflow.tokenizers.tokenizer import (
     scan_tokenizer_json,
     some_names,
 )
-
-if TYPE_CHECKING:
-    import tokenizers
-
 
 SPECIAL_MAP_NAME = "special_tokens_map.json"
 
@@ -85,6 +81,8 @@ def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> F
     """Read from tokenizer.json and what stands beside it which ids and names there are."""
     try:
         loaded = load_tokenizer_json((folder / "tokenizer.json").read_bytes(), "ordinary")
+    except TokenizerError:
+        raise
     except Exception as error:  # the library raises no narrower type
         raise TokenizerError(
             where="tokenizer.json",
@@ -92,13 +90,13 @@ def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> F
             found=shown(error),
             remedy="save it with `tokenizer.save(path)` of the tokenizers library",
         ) from error
-    added = loaded.get_added_tokens_decoder().items()
+    added = loaded.added_tokens()
     roles = names_of_roles(folder)
     return Facts(
-        vocab_size=max(loaded.get_vocab().values(), default=0) + 1,
-        special_tokens={token.content: id_ for id_, token in added if token.special},
-        named_tokens={token.content: id_ for id_, token in added},
-        find=loaded.token_to_id,
+        vocab_size=max((*loaded.vocabulary().values(), *added), default=0) + 1,
+        special_tokens={token.content: id_ for id_, token in added.items() if token.special},
+        named_tokens={token.content: id_ for id_, token in added.items()},
+        find=loaded.id_in_model,
         eos_token=roles.get("eos_token"),
         bos_token=roles.get("bos_token"),
         origin=origin or {},
@@ -321,12 +319,12 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes | None] | None:
     return _of_loaded(loaded, is_byte_level="ByteLevel" in types)
 
 
-def _of_loaded(loaded: "tokenizers.Tokenizer", *, is_byte_level: bool) -> list[bytes | None]:
-    vocabulary = loaded.get_vocab()
+def _of_loaded(loaded: JsonTokenizer, *, is_byte_level: bool) -> list[bytes | None]:
+    vocabulary, added = loaded.vocabulary(), loaded.added_tokens()
     letters = byte_letters()
     byte_of = str.maketrans(dict(zip(letters, map(chr, range(256)), strict=True)))
     known = set(letters)
-    found: list[bytes | None] = [None] * (max(vocabulary.values(), default=-1) + 1)
+    found: list[bytes | None] = [None] * (max((*vocabulary.values(), *added), default=-1) + 1)
     for token, id_ in vocabulary.items():
         if not is_byte_level:
             found[id_] = _of_piece(token)
@@ -334,8 +332,8 @@ def _of_loaded(loaded: "tokenizers.Tokenizer", *, is_byte_level: bool) -> list[b
             found[id_] = token.translate(byte_of).encode("latin-1")
         else:
             found[id_] = token.encode()
-    for id_, added in loaded.get_added_tokens_decoder().items():
-        found[id_] = added.content.encode()
+    for id_, of in added.items():
+        found[id_] = of.content.encode()
     return found
 
 

@@ -20,7 +20,8 @@ from tokflow.store.tables import to_texts
 from tokflow.tokenizers.chat.renderer import Renderer
 from tokflow.tokenizers.engines import GatedEngine, open_engine
 from tokflow.tokenizers.engines.protocol import InText, any_of, text_buffers
-from tokflow.tokenizers.engines.reference import MODEL_NAME, load_processor, load_tokenizer_json
+from tokflow.tokenizers.engines.reference import MODEL_NAME, load_processor
+from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json
 from tokflow.tokenizers.patterns import byte_letters, flat_steps
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, in_text_of, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import id_of_unknown
@@ -217,12 +218,14 @@ class _Vocabulary:
     """The vocabulary of a tokenizer.json, by the symbols that text consists of before any merge:
     its characters or, in a byte-level one, the letters that stand for its bytes."""
 
-    def __init__(self, fields: Mapping[str, Any], loaded: Any, in_text: InText) -> None:
+    def __init__(self, fields: Mapping[str, Any], loaded: JsonTokenizer, in_text: InText) -> None:
         model = fields["model"]
-        kind = type(loaded.model).__name__
+        kind = model.get("type")
+        if kind is None:  # as in files of old
+            kind = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else ""
         self.drops = kind == "BPE" and model.get("unk_token") is None
         """True if text without a token is dropped silently; False if it becomes unknown."""
-        self._has: Callable[[str], bool] = lambda token: loaded.model.token_to_id(token) is not None
+        self._has: Callable[[str], bool] = lambda token: loaded.id_in_model(token) is not None
         self._before = model.get("continuing_subword_prefix") or ""
         self._after = model.get("end_of_word_suffix") or ""
         self._takes_words = bool(model.get("ignore_merges"))
@@ -231,8 +234,8 @@ class _Vocabulary:
         self._is_byte_level = self._is_spelled or _has_byte_level(
             fields, "pre_tokenizer", "pretokenizers"
         )
-        self._normalizer, self._pre_tokenizer = loaded.normalizer, loaded.pre_tokenizer
-        added = loaded.get_added_tokens_decoder().values()
+        self._loaded = loaded
+        added = loaded.added_tokens().values()
         self._added = any_of(of.content for of in added if in_text == "control" or not of.special)
         if self._is_byte_level:
             spells_all = all(self._is_whole(LETTERS[byte]) for byte in BYTES_OF_UTF8)
@@ -243,7 +246,7 @@ class _Vocabulary:
         self._never = b""
         """Bytes that are in no token of a byte-level vocabulary."""
         if self._is_byte_level and not self.is_whole:
-            names = {*loaded.get_vocab(with_added_tokens=False)}
+            names = {*loaded.vocabulary()}
             names.update(LETTERS[byte] for of in added for byte in of.content.encode())
             spelled = {*"".join(names)}
             letters = enumerate(LETTERS)
@@ -259,11 +262,15 @@ class _Vocabulary:
         places or in none, else word by word."""
         if not self._is_by_table:
             return sum(map(self._num_lost_of, texts.to_pylist()))
-        if self._normalizer is not None:
-            texts = to_texts([self._normalizer.normalize_str(text) for text in texts.to_pylist()])
+        if (normalizer := self._library.normalizer) is not None:
+            texts = to_texts([normalizer.normalize_str(text) for text in texts.to_pylist()])
         offsets, data = text_buffers(texts)
         of_texts = data[offsets[0] : offsets[-1]].tobytes()
         return len(of_texts) - len(of_texts.translate(None, delete=self._never))
+
+    @cached_property
+    def _library(self) -> Any:
+        return self._loaded.version_0("gives the words of a text, to count what is lost of it")
 
     @cached_property
     def _is_by_table(self) -> bool:
@@ -280,12 +287,13 @@ class _Vocabulary:
 
     def _words(self, text: str) -> Iterator[str]:
         """Yield the words that the model is given."""
-        if self._normalizer is not None:
-            text = self._normalizer.normalize_str(text)
-        if self._pre_tokenizer is None:
+        normalizer, pre_tokenizer = self._library.normalizer, self._library.pre_tokenizer
+        if normalizer is not None:
+            text = normalizer.normalize_str(text)
+        if pre_tokenizer is None:
             yield text
         else:
-            yield from (word for word, _ in self._pre_tokenizer.pre_tokenize_str(text))
+            yield from (word for word, _ in pre_tokenizer.pre_tokenize_str(text))
 
     def _lost_of(self, word: str) -> Iterator[str]:
         """Yield the symbols of a word that become no token."""

@@ -19,8 +19,8 @@ from tokflow.tokenizers.engines.protocol import encoded_from_lists, text_buffers
 from tokflow.tokenizers.engines.reference import (
     MODEL_NAME,
     SentencePieceEngine,
-    load_tokenizer_json,
 )
+from tokflow.tokenizers.engines.tokenizers_ import load_tokenizer_json
 from tokflow.tokenizers.patterns import flat_steps
 from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import read_config, token_bytes
@@ -167,7 +167,8 @@ class TokenPlaces:
             loader = f"the Python class {name or 'that transformers finds'}"
             raise self._error("a tokenizer.json", f"none, since only {loader} loads it")
         content = msgspec.json.encode({**fields, "post_processor": None})
-        return load_tokenizer_json(content, in_text)
+        what = "tells which characters a token is made of"
+        return load_tokenizer_json(content, in_text).version_0(what)
 
     def _error(self, expected: str, found: str) -> TokenizerError:
         return TokenizerError(

@@ -19,9 +19,9 @@ from tokflow.tokenizers.engines.protocol import (
     ReferenceEngine,
     any_of,
     encoded_from_lists,
-    panics_as_errors,
     text_buffers,
 )
+from tokflow.tokenizers.engines.tokenizers_ import TokenizersEngine
 from tokflow.tokenizers.engines.transformers_ import TransformersEngine
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
@@ -33,7 +33,6 @@ from tokflow.tokenizers.tokenizer import (
 
 if TYPE_CHECKING:
     import tiktoken
-    import tokenizers
 
 
 def open_reference(tokenizer: Tokenizer, *, in_text: InText = "ordinary") -> ReferenceEngine:
@@ -69,44 +68,6 @@ class BytesEngine:
         """Return the text; what is no UTF-8 is shown as U+FFFD."""
         parts = (BYTES_ENDS.get(token_id) or bytes([token_id]) for token_id in token_ids)
         return b"".join(parts).decode(errors="replace")
-
-
-class TokenizersEngine:
-    """A tokenizer.json through Hugging Face's `tokenizers`."""
-
-    name = "tokenizers"
-
-    def __init__(self, path: Path, *, in_text: InText) -> None:
-        self._tokenizer = load_tokenizer_json(path.read_bytes(), in_text)
-
-    def encode(self, texts: pa.LargeStringArray) -> Encoded:
-        """Return the tokens of each text; no special token is added."""
-        encodings = self._tokenizer.encode_batch_fast(texts.to_pylist(), add_special_tokens=False)
-        return encoded_from_lists([encoding.ids for encoding in encodings])
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of token ids as the tokenizer's own decoder gives it."""
-        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
-
-
-@lru_cache(maxsize=2)
-def load_tokenizer_json(content: bytes, in_text: InText) -> "tokenizers.Tokenizer":
-    """Return the tokenizer of a tokenizer.json, free of what would change its tokens.
-
-    Kept for the next call, since loading takes 0.2 s: a tokenizer that has just been saved, and
-    so checked, is about to be used.
-    """
-    import tokenizers
-
-    with panics_as_errors():
-        tokenizer = tokenizers.Tokenizer.from_buffer(content)
-    # A file may ask for truncation or padding, which would cut or add tokens silently.
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    if isinstance(tokenizer.model, tokenizers.models.BPE):
-        tokenizer.model.dropout = None  # draws merges at random: other tokens each time
-    tokenizer.encode_special_tokens = in_text == "ordinary"
-    return tokenizer
 
 
 LONG_BYTES = 4_000

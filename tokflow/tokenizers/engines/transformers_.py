@@ -108,7 +108,15 @@ def load_pretrained(folder: Path, *, trust_remote_code: bool) -> "PreTrainedToke
     Raises: whatever transformers and the tokenizer's own code raise.
     """
     without_advice()
-    from transformers import AutoTokenizer
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise TokenizerError(
+            where=folder,
+            expected="transformers, for this tokenizer has no tokenizer.json that is enough",
+            found=str(error),
+            remedy="install transformers, which needs tokenizers below 1.0",
+        ) from error
 
     # sentencepiece 0.2.3 brings code along that needs protobuf 7; transformers the same for any
     # version from 4 on, by which SentencePiece models are read.
