@@ -25,11 +25,13 @@ from tokflow.exports.part import inputs_of
 from tokflow.exports.stage import EXPORT, parts_of
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
+from tokflow.selection.stage import SELECTION, rule_rows
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.store.check_memory import CheckMemory
 from tokflow.store.integrity import once_more, raise_damage
+from tokflow.store.manifest import Manifest
 from tokflow.store.tables import to_numpy
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.tokens.shard_files import hashes_as_array
@@ -46,6 +48,13 @@ SAMPLED_DOCUMENTS = 16
 
 CHECKS_VERSION = "1"
 """Raised when a check would find something else in the same outputs."""
+
+MUCH_LOST, LITTLE_LOST = 0.8, 0.4
+"""Shares of documents that `select` leaves out of one file, and of the middle one, of which a
+person should hear: the file is of another kind than the rule was made for."""
+
+MISSING_VALUES = 0.01
+"""Share of documents without a value from which a rule names the wrong column, mostly."""
 
 MAX_SHOWN = 20
 """Problems of one check that a message lists."""
@@ -133,6 +142,33 @@ def _split_shares_no_text(graph: BuildGraph, *outputs: Output) -> list[str]:
     return find_shared_texts([graph.open_split(of.name) for of in outputs])
 
 
+def _selection_is_even(graph: BuildGraph, *outputs: Output) -> list[str]:
+    """No raw file loses more than 80 % of its documents to `select` where the middle one loses less
+    than 40 %, and no rule finds more than 1 % of documents without a value."""
+    found = {of.name: of.manifest() for of in outputs}
+    lost = {
+        key: of.counts["num_unselected"] / num
+        for key, of in found.items()
+        if (num := _num_looked_at(of))
+    }
+    middle = float(np.median([*lost.values()])) if lost else 1.0
+    uneven = [
+        f"{key}: select leaves out {share:.0%} of the documents, of the middle file {middle:.0%}"
+        for key, share in lost.items()
+        if share > MUCH_LOST and middle < LITTLE_LOST
+    ]
+    num_documents = sum(map(_num_looked_at, found.values()))
+    return uneven + [
+        f"{row['rule']}: {num:,} of {num_documents:,} documents have no value"
+        for row in rule_rows([*found.values()])
+        if (num := row["num_without_value"]) > MISSING_VALUES * num_documents
+    ]
+
+
+def _num_looked_at(manifest: Manifest) -> int:
+    return manifest.counts["num_documents"] + manifest.counts["num_unselected"]
+
+
 def _sequences_close(graph: BuildGraph, output: Output) -> list[str]:
     """Every token of every part is in exactly one sequence, is a leftover token of the file, or is
     counted as dropped or repeated."""
@@ -160,6 +196,9 @@ CHECKS: Mapping[str, Mapping[str, OutputCheck]] = {
     TOKENS.name: {
         "accounting_closes": OutputCheck(find=_tokens_close),
         "equal_to_reference": OutputCheck(find=_tokens_equal_reference, covers="sample"),
+    },
+    SELECTION.name: {
+        "is_even": OutputCheck(find=_selection_is_even, covers="all", is_warning=True),
     },
     SPLIT.name: {
         "accounting_closes": OutputCheck(find=_split_closes),

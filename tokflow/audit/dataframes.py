@@ -34,7 +34,7 @@ class Documents:
         """Yield the documents of one raw file, or group of them, at a time, in order."""
         ancestry = Ancestry()
         for output in ancestry.parents(self.export).values():
-            yield _table(ancestry.split(output))
+            yield pieces_of(ancestry.split(output))
 
     def to_arrow(self) -> pa.Table:
         """Return one row for each piece of a document that a part has, and for each document that
@@ -62,7 +62,7 @@ def open_documents(path: str | Path) -> Documents:
     return Documents(find_export(path))
 
 
-def _table(split: Split) -> pa.Table:
+def pieces_of(split: Split) -> pa.Table:
     """Return the documents of a split in the columns of `Documents.to_arrow`."""
     shard = split.shard
     documents = shard.documents(list(_OF_DOCUMENT))

@@ -21,6 +21,7 @@ from tokflow.cli.terminal import (
 from tokflow.errors import ConfigError, TokflowError, shortened
 from tokflow.exports import ExportConfig
 from tokflow.exports.presets import in_one_line
+from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import mixture_rows
 from tokflow.pipeline.failures import PastFailure
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
@@ -146,8 +147,22 @@ def _print(plan: Plan) -> None:
     for change in plan.library_changes():
         print(change)
     print_notices(plan.totals.notices())
+    if moved := what_select_moves(plan.dataset):
+        print(f"note: {moved}")
     for bad in plan.bad:
         print_error(str(bad.explained), bad.error)
+
+
+def what_select_moves(dataset: Dataset) -> str | None:
+    """Return what another `select` does to the parts; None where no document changes its part."""
+    form = dataset.split.form
+    is_counted = len(dataset.split.parts) > 1 and form in ("characters", "documents", "fraction")
+    if not (dataset.select.expression.strip() and is_counted):
+        return None
+    return (
+        f"another `select` moves documents between the parts, which count by {form} what is kept; "
+        "with hash_fraction each stays in its part"
+    )
 
 
 def _row(of: PlannedOutput, dataset: str) -> Sequence[str]:

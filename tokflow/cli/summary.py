@@ -17,6 +17,7 @@ from tokflow.exports.presets import PRESETS
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import (
     describe,
+    describe_all,
     formatted,
     label,
     mixture_rows_of,
@@ -27,6 +28,7 @@ from tokflow.pipeline.describe import (
 )
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import BuildResult, StageResult
+from tokflow.selection.stage import SELECTION
 from tokflow.shown import counted, duration, size
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.store.latest import LATEST, named_by, path_of_newest
@@ -52,7 +54,7 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
     if text := statistics["text"]:
         numbers = ", ".join(phrases(text, lambda _, kind: not kind.is_loss))
         print(f"{counted(len(built.of('tokens')), 'file')}: {numbers}")
-    for rows in (statistics.get("mixture"), statistics["parts"]):
+    for rows in (statistics.get("select"), statistics.get("mixture"), statistics["parts"]):
         if rows:
             print()
             print_rows(rows)
@@ -184,6 +186,8 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
         yield f"not built: {', '.join(not_built)}; see the errors below"
     if built.left_out:
         yield described_left_out(built.left_out)
+    if selections := built.of(SELECTION.name):
+        yield from _not_selected(selections)
     if num_left_out := _counts(built, "tokens")["num_left_out"]:
         yield f"left out by {dataset.documents.transform}: {counted(num_left_out, 'record')}"
     reached = [
@@ -203,15 +207,34 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
             yield f"tokenizer: {num:,} ids of the {asked:,} asked for: the text has no more"
 
 
+def _not_selected(selections: Sequence[StageResult]) -> Iterator[str]:
+    """Yield what `select` keeps of all files, and of those of which it keeps the least."""
+    of_files = {made.output.name: describe(made.manifest).whole for made in selections}
+    total = describe_all(made.manifest for made in selections)
+    if total is None or not total.whole["num_unselected"]:
+        return
+    kept, left_out = total.whole["num_documents"], total.whole["num_unselected"]
+    least = sorted(of_files, key=lambda name: (of_files[name]["kept_fraction"], name))
+    shares = [f"{of} {formatted('kept_fraction', of_files[of]['kept_fraction'])}" for of in least]
+    share = formatted("kept_fraction", total.whole["kept_fraction"])
+    yield (
+        f"left out by select: {counted(left_out, 'document')} of {kept + left_out:,}; kept: "
+        f"{share} of the tokens ({first_five(shares)})"
+    )
+
+
 def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     """Yield how much text no part of the split takes, and which part takes none."""
-    counts = _counts(built, "split")
-    documents, cut = counts["no_part.num_documents"], counts["no_part.num_cut_pieces"]
+    counts, selected = _counts(built, "split"), _counts(built, SELECTION.name)
+    documents = counts["no_part.num_documents"] - selected["num_unselected"]
+    cut = counts["no_part.num_cut_pieces"]
     taken_from = [counted(documents, "document")] if documents else []
     taken_from += [f"{counted(cut, 'span')} of cut documents"] if cut else []
     if taken_from:
-        chars = counted(counts["no_part.num_chars"], "character")
-        tokens = counted(counts["no_part.num_tokens"], "token")
+        chars, tokens = (
+            counted(counts[f"no_part.num_{of}s"] - selected[f"num_{of}s_unselected"], noun)
+            for of, noun in (("char", "character"), ("token", "token"))
+        )
         yield f"in no part of the split: {chars} of {' and '.join(taken_from)} ({tokens})"
     limited = built.of("split")[0].graph.limited if counts else None
     behind = limited.parts_behind() if limited else []

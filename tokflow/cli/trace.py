@@ -4,8 +4,10 @@ from typing import Annotated
 
 import typer
 
+from tokflow.audit.document import DocumentTrace, trace_document
 from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
-from tokflow.cli.options import Export, Json, Trust
+from tokflow.cli.options import Configs, Export, Json, ProjectFolder, StoreName, Trust
+from tokflow.cli.selection import select
 from tokflow.cli.terminal import print_json, print_styled, shown_ids
 from tokflow.errors import ConfigError
 from tokflow.exports.reading import find_export
@@ -38,22 +40,49 @@ SequenceOrdinal = Annotated[
 PartName = Annotated[str, typer.Option(help="Part of the split.")]
 
 
+RawFileKey = Annotated[
+    str | None,
+    typer.Option(
+        "--file",
+        metavar="KEY",
+        help="With --row and, in place of EXPORT, the name of a dataset: the raw file of a "
+        "document, by its path below the raw folder.",
+    ),
+]
+RowOrdinal = Annotated[
+    int | None, typer.Option(min=0, help="Ordinal of a document in --file, from 0.")
+]
+
+
 def main(
     export: Export,
     token: TokenPosition = None,
     sequence: SequenceOrdinal = None,
     part: PartName = "train",
+    file: RawFileKey = None,
+    row: RowOrdinal = None,
+    configs: Configs = None,
+    project: ProjectFolder = None,
+    store: StoreName = None,
     trust_remote_code: Trust = False,
     json: Json = False,
 ) -> None:
-    """Print the origin of one token, or of every segment of one sequence."""
-    if (token is None) == (sequence is None):
+    """Print the origin of one token, or of every segment of one sequence; or what became of one
+    document of a raw file."""
+    asked = {"token": token, "sequence": sequence, "row": row}
+    given = [name for name, of in asked.items() if of is not None]
+    if len(given) != 1 or (file is None) != (row is None):
         raise ConfigError(
             where="arguments",
-            expected="--token N or --sequence N",
-            found="neither" if token is None else "both",
+            expected="--token N, --sequence N, or --file KEY with --row N",
+            found=" and ".join(f"--{of}" for of in given + ["file"] * bool(file)) or "none of them",
             remedy="give one of them",
         )
+    if file is not None and row is not None:
+        [dataset] = select([export], configs, store)
+        found_document = trace_document(dataset, file, row)
+        print_json(found_document) if json else _print_document(found_document)
+        return
     found = find_export(export)
     if token is not None:
         start, stop = token, token + 1
@@ -76,6 +105,18 @@ def main(
             print(f"note: {NORMALISED_NOTE}")
         elif any(origin.text is None for origin in origins):
             print(f"note: {CODE_NOTE}")
+
+
+def _print_document(found: DocumentTrace) -> None:
+    print_styled((f"{found.raw_file}:{found.row}", "bold"))
+    for piece in found.pieces:
+        first, num_chars = piece["char_start"], piece["num_chars"]
+        place = f"characters {first:,} to {first + num_chars:,}"
+        print(f"  {piece['part'] or 'no part'}: {place} ({counted(piece['num_tokens'], 'token')})")
+    if found.why_not:
+        print_styled(f"  {found.why_not}")
+    for name, value in found.values.items():
+        print_styled((f"  {name}: {value}", "dim"))
 
 
 def _print(origin: TokenOrigin) -> None:

@@ -90,6 +90,7 @@ DOCUMENT_COLUMNS = {
     "row": "ordinal in the raw file; rejects leave a gap",
     "char_offset": "code points before it in the file's documents",
     "num_chars": "code points",
+    "num_bytes": "bytes of its UTF-8",
     "token_offset": "tokens before it in tokens.bin",
     "num_tokens": "tokens, BOS and EOS included",
     "text_hash": "xxh3-128 of the UTF-8 text",

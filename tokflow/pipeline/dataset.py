@@ -28,6 +28,7 @@ from tokflow.pipeline.dagster_fields import (
 )
 from tokflow.pipeline.stages import STAGES, stages_of_mixture
 from tokflow.raw import RawConfig
+from tokflow.selection.config import SelectConfig, as_select
 from tokflow.sequences.config import PackingConfig
 from tokflow.shown import redact
 from tokflow.split.mixture import MixtureConfig
@@ -80,6 +81,13 @@ class Dataset(Config):
     """The tokenizer that makes the tokens: its fields, or a name alone: `gpt2` or another encoding
     of tiktoken, `org/name` of the hub, a folder, a path that ends in .json or .model, `bytes`,
     `trained`."""
+    select: Annotated[
+        SelectConfig,
+        pydantic.BeforeValidator(as_select, json_schema_input_type=SelectConfig | str),
+        pydantic.Field(examples=["num_tokens >= 20"]),
+    ] = SelectConfig()
+    """The documents to keep, by an expression over what is known of each: `num_tokens >= 20 and
+    language == 'en'`; default: all. Another expression makes no token again."""
     split: Annotated[
         SplitConfig,
         pydantic.BeforeValidator(
@@ -221,6 +229,10 @@ class Dataset(Config):
                 found="none",
                 remedy="set it to Jinja text or to the path of a .jinja file",
             )
+        try:
+            self.select.over(self.documents)
+        except ConfigError as error:
+            raise relocated(error, ": ".join(filter(None, ("select", error.where)))) from None
         parts, selecting = tuple(self.split.parts), [of.name for of in selection_stages(self)]
         if self.split.scope == "dataset" and len(selecting) > 1:
             raise ConfigError(

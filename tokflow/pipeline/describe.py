@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from tokflow.pipeline.mixture import MixtureGraph
 from tokflow.pipeline.results import BuildResult
+from tokflow.selection.stage import SELECTION, rule_rows
 from tokflow.shown import size, speed
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.rule import LONGEST
@@ -67,6 +68,10 @@ KINDS: dict[str, Kind] = {
     "megabytes_per_second": Kind("{} MB/s", "MB/s", is_in_log=True, is_optional=True),
     "engine": Kind("{}", is_in_log=True),
     "num_rejects": Kind("{} reject{s}", is_in_log=True, is_optional=True, is_loss=True),
+    "kept_fraction": Kind("{} kept", "kept", is_in_log=True),
+    "num_unselected": Kind("{} not selected", is_in_log=True, is_loss=True),
+    "num_left_out_alone": Kind(label="by it alone"),
+    "num_without_value": Kind(label="without a value"),
     "num_left_out": Kind("{} record{s} left out", is_in_log=True, is_optional=True, is_loss=True),
     "num_sequences": Kind("{} sequence{s}"),
     "fill_fraction": Kind("{} full", "fill", is_optional=True),
@@ -208,6 +213,18 @@ def _tokens(manifest: Manifest, run: Mapping[str, Any]) -> Description:
     )
 
 
+def _selection(manifest: Manifest, run: Mapping[str, Any]) -> Description:
+    counts = manifest.counts
+    num_tokens = counts["num_tokens"]
+    return Description(
+        {
+            **{name: counts[name] for name in ("num_documents", "num_chars", "num_tokens")},
+            "kept_fraction": ratio(num_tokens, num_tokens + counts["num_tokens_unselected"]),
+            "num_unselected": counts["num_unselected"],
+        }
+    )
+
+
 def _split(manifest: Manifest, run: Mapping[str, Any]) -> Description:
     of_parts = _counts_of_parts(manifest)
     num_tokens = sum(of["num_tokens"] for of in of_parts.values())
@@ -277,6 +294,7 @@ def _counts(manifest: Manifest, run: Mapping[str, Any]) -> Description:
 DESCRIBE: dict[str, Describe] = {
     "tokenizer": _tokenizer,
     "tokens": _tokens,
+    SELECTION.name: _selection,
     "split": _split,
     "sequences": _sequences,
     "export": _export,
@@ -313,14 +331,17 @@ def total_counts(of_outputs: Iterable[Mapping[str, int]]) -> Counter[str]:
 def statistics_of(built: BuildResult) -> dict[str, Any]:
     """Return the descriptions of all outputs of a build, as plain JSON.
 
-    text: sums over the token shards, {} where there is none; parts: a row for each part over all
+    text: sums over the token shards, {} where there is none; select, with a selection: a row for
+    each rule; parts: a row for each part over all
     splits; mixture, of one that is built whole: a row for each source and part; exports: by name a
     row for each part. A build of some files tells of these alone.
     """
     text = describe_all(made.manifest for made in built.of("tokens"))
     split = describe_all(made.manifest for made in built.of("split"))
+    selections = [made.manifest for made in built.of(SELECTION.name)]
     return {
         "text": text.whole if text else {},
+        **({"select": rows} if (rows := rule_rows(selections)) else {}),
         "parts": split.rows if split else [],
         **({"mixture": rows} if (rows := mixture_rows_of(built)) else {}),
         "exports": {made.output.name: describe(made.manifest).rows for made in built.of("export")},

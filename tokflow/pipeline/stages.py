@@ -1,13 +1,14 @@
 """The stages of a dataset, in the order in which data goes through them."""
 
 from tokflow.exports.stage import EXPORT
+from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.stage import MIXED_SPLIT, SPLIT
 from tokflow.stage import Stage
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.stage import TOKENS
 
-STAGES: tuple[Stage, ...] = (TOKENIZER, TOKENS, SPLIT, SEQUENCES, EXPORT)
+STAGES: tuple[Stage, ...] = (TOKENIZER, TOKENS, SELECTION, SPLIT, SEQUENCES, EXPORT)
 """Stages of a dataset that has raw files of its own; a new stage is a line here."""
 
 

@@ -50,7 +50,7 @@ from tokflow.tokens.shard_files import (
 )
 from tokflow.tokens.token_source import TokenSource, mapped
 
-TOKENS_VERSION = 4
+TOKENS_VERSION = 5
 """Raised when the same input would give other bytes."""
 
 CHATS_VERSION = 3

@@ -39,11 +39,15 @@ from tokflow.tokens.bos_eos import TokenBatch
 
 DOCUMENTS_SCHEMA = pa.schema(
     pa.field(name, pa.binary(16) if name == "text_hash" else pa.int64(), nullable=False)
-    for name in ("row", "char_offset", "num_chars", "token_offset", "num_tokens", "text_hash")
+    for name in (
+        *("row", "char_offset", "num_chars", "num_bytes"),
+        *("token_offset", "num_tokens", "text_hash"),
+    )
 )
 """One row per document. row: ordinal in the raw file (rejects leave a gap); char_offset: code
-points before it in the file's accepted documents; token_offset: tokens before it in tokens.bin;
-num_tokens: with BOS and EOS; text_hash: xxh3-128 of the UTF-8 text, big-endian."""
+points before it in the file's accepted documents; num_bytes: of the UTF-8 text; token_offset:
+tokens before it in tokens.bin; num_tokens: with BOS and EOS; text_hash: xxh3-128 of the UTF-8 text,
+big-endian."""
 
 RECORDS_SCHEMA = DOCUMENTS_SCHEMA.append(pa.field("record", pa.int64(), nullable=False))
 """Columns for documents that a transform made. record: ordinal in the raw file of the record
@@ -130,6 +134,7 @@ class ShardWriter:
             "row": batch.rows,
             "char_offset": counts["num_chars"] + np.cumsum(num_chars) - num_chars,
             "num_chars": num_chars,
+            "num_bytes": np.diff(text_buffers(batch.texts)[0]),
             "token_offset": counts["num_tokens"] + np.cumsum(num_tokens) - num_tokens,
             "num_tokens": num_tokens,
             "text_hash": text_hashes(batch.texts),

@@ -15,6 +15,7 @@ from tokflow.audit.token_texts import TokenTexts, drawn_token
 from tokflow.pipeline.describe import Description, Values, describe, describe_all, mixture_rows
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.status import FileStatus, file_statuses
+from tokflow.selection.stage import SELECTION
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.shown import counted
@@ -22,6 +23,7 @@ from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
 from tokflow.store.integrity import report_damage_on_error
+from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output
 from tokflow.store.tables import read_part, to_numpy
@@ -164,6 +166,17 @@ class StoreFacts:
         current = [made.manifest for made, reason in self.exports.values() if not reason]
         made = [of.details["mixture"] for of in current if "mixture" in of.details]
         return mixture_rows(made[0] if made else self.plan.of_mixture)
+
+    @cached_property
+    def selections(self) -> list[Manifest]:
+        """The selections of the files; none without `select`."""
+        return [self.plan.dataset.store.read(of).manifest for of in self.folders(SELECTION)]
+
+    @property
+    def selected_rows(self) -> list[Values]:
+        """A row for each file with a selection, that of which least is kept first."""
+        rows = [{"file": str(of.partition), **describe(of).whole} for of in self.selections]
+        return sorted(rows, key=lambda row: (row["kept_fraction"], row["file"]))
 
     @cached_property
     def shards(self) -> ShardSample:

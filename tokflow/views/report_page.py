@@ -14,6 +14,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import CHAT_NUMBERS, describe, formatted, label, shown_columns
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import STATES
+from tokflow.selection.stage import rule_rows
 from tokflow.store.integrity import once_more
 from tokflow.views.picture import INK, MUTED, SERIES, Picture, check_report, shortened_name
 from tokflow.views.report_facts import StoreFacts, make_excerpts, spread
@@ -134,6 +135,8 @@ def _values(
         "parts": facts.split.rows if facts.split else [],
         "exports": facts.export_rows,
         "mixture": facts.source_rows,
+        "rules": rule_rows(facts.selections),
+        "selected": facts.selected_rows,
         "texts": texts,
         "unused": _unused(use, texts) if use and texts else [],
         "use": use,

@@ -38,8 +38,8 @@ def dataset(template: Path, tmp_path: Path) -> Dataset:
 
 
 def outputs(graph: BuildGraph, stage: Any) -> list[Output]:
-    names = ["bin"] if stage == "export" else list(graph.partitions)
-    return [graph.named(stage, name) for name in names]
+    found = list(graph.outputs_of(stage, graph.partitions))
+    return [of for of in found if of.name == "bin"] if stage == "export" else found
 
 
 def computed(dataset: Dataset, *, recheck: bool = False) -> dict[str, int]:

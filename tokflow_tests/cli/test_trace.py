@@ -35,3 +35,21 @@ def test_a_kept_column_is_told_where_its_document_has_it(tmp_path: Path):
         "a.jsonl:0  characters 0 to 1  (2 tokens at 0-1)\n  'a'\n  url: u\n"
         "a.jsonl:1  characters 0 to 1  (2 tokens at 2-3)\n  'b'\n"
     )
+
+
+def test_a_document_is_told_its_part_or_the_rule_that_leaves_it_out(tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl").write_text('{"text": "a"}\n{"text": "bcd"}\n')
+    config = write_yaml(tmp_path, select="num_chars < 3")
+    document = ("trace", "small", "--config", config, "--file", "a.jsonl", "--row")
+    summary = run("run", "--config", config).stdout
+
+    assert "left out by select: 1 document of 2; kept: 33.33 % of the tokens" in summary
+    assert "in no part" not in summary
+    assert run(*document, "0").stdout == (
+        "a.jsonl:0\n  train: characters 0 to 1 (2 tokens)\n  num_chars: 1\n"
+    )
+    assert run(*document, "1").stdout == (
+        "a.jsonl:1\n  no part: characters 0 to 3 (4 tokens)\n"
+        "  left out by select: num_chars < 3\n  num_chars: 3\n"
+    )

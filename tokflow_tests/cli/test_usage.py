@@ -46,7 +46,10 @@ def test_the_version_of_the_command_is_that_of_the_package():
             "error: nowhere: expected the folder of an export, ",
         ),
         (["inspect", "."], "error: .: expected the folder of an output, "),
-        (["trace", "."], "error: arguments: expected --token N or --sequence N, found neither; "),
+        (
+            ["trace", "."],
+            "error: arguments: expected --token N, --sequence N, or --file KEY with --row N, ",
+        ),
         (["run", "--shard", "0/3"], "error: --shard: expected the number of a share, from 1, "),
         (
             ["run", "x", "--shard", "1/3", "--partition", "a"],

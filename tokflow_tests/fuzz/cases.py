@@ -82,6 +82,7 @@ def make_case(seed: int, folder: Path) -> Case:
         "raw": {"files": "raw/**/*"},
         **({"documents": documents} if documents else {}),
         "tokenizer": tokenizer,
+        **_select(Random(f"select {seed}"), sorted(read)),
         **({"split": split} if split else {}),
         **({"packing": packing} if packing else {}),
         **_shuffle(Random(f"shuffle {seed}")),
@@ -192,6 +193,16 @@ def _tokenizer(random: Random, reference: Reference) -> dict[str, Any]:
     if config["kind"] == "file" and random.random() < 0.1:
         config["bos_token"] = config["eos_token"]
     return config
+
+
+def _select(random: Random, keys: Sequence[str]) -> dict[str, str]:
+    """Return what of one case in five is selected."""
+    if random.random() < 0.8:
+        return {}
+    rules = [f"num_chars >= {random.randrange(8)}", f"num_tokens <= {random.randrange(3, 40)}",
+             f"file != {random.choice(keys)!r}", "num_bytes == num_chars"]  # fmt: skip
+    chosen = random.sample(rules, random.choice((1, 1, 2, 3)))
+    return {"select": random.choice((" and ", " or ")).join(chosen)}
 
 
 def _split(random: Random, read: Mapping[str, Documents]) -> dict[str, Any]:

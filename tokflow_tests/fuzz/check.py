@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from tokflow_tests.fuzz.model import (
     form_of,
     pieces_of,
     read_all,
+    selected,
     shuffled,
     tokens_of,
 )
@@ -175,23 +176,33 @@ class _Run:
         for key, documents in self.documents.items():
             check_tokens(outputs["tokens", key], documents, encode, self.reference)
             self.tally.documents += len(documents.accepted)
-        split = self.config.get("split")
+        split, select = self.config.get("split"), self.config.get("select")
+        kept = selected(self.documents, select, encode) if select else self.documents
         assigned = None
         if form_of(split) in ("fraction", "hash_fraction"):
             assigned = assigned_parts(outputs, self.documents)
-            if problems := draw_problems(self.documents, split, assigned):
+            of_kept = {(key, row) for key, of in kept.items() for row, _ in of.accepted}
+            assigned = {id_: part for id_, part in assigned.items() if id_ in of_kept}
+            if problems := draw_problems(kept, split, assigned):
                 raise DifferenceError(f"split: {problems[0]}")
-            self._check_stable(assigned)
-        pieces = pieces_of(self.documents, split, encode, assigned)
+            self._check_stable(kept, assigned)
+        pieces = pieces_of(kept, split, encode, assigned)
+        if select:
+            left_out = selected(self.documents, f"not ({select})", encode)
+            of_none = pieces_of(left_out, None, encode, None)
+            for key, some in of_none["train"].items():
+                pieces[NO_PART][key] += some
         for key in self.documents:
             check_split(outputs["split", key], pieces, key)
         return shuffled(pieces, self.config.get("shuffle", {}))
 
-    def _check_stable(self, assigned: dict[tuple[str, int], str]) -> None:
+    def _check_stable(
+        self, kept: Mapping[str, Documents], assigned: dict[tuple[str, int], str]
+    ) -> None:
         """With hash_fraction a text stays in its part when files come and go."""
         if form_of(self.config["split"]) != "hash_fraction":
             return
-        for key, documents in self.documents.items():
+        for key, documents in kept.items():
             for row, text in documents.accepted:
                 part = self._part_of_text.setdefault(text, assigned[key, row])
                 same(f"part of {key}, row {row}, later", expected=part, found=assigned[key, row])

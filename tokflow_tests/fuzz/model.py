@@ -3,7 +3,7 @@
 import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
@@ -226,6 +226,22 @@ def tokens_of(text: str, reference: Reference, config: Config) -> tuple[int, ...
 def spells_special(text: str, reference: Reference) -> int:
     """Return how often a text spells a special token, of which none is part of another."""
     return sum(text.count(name) for name in reference.special_tokens)
+
+
+def selected(
+    documents: Mapping[str, Documents], select: str, encode: Callable[[str], tuple[int, ...]]
+) -> Mapping[str, Documents]:
+    """Return the documents that an expression says yes to, by Python's own answer."""
+
+    def says_yes(key: str, text: str) -> bool:
+        sizes = {"num_chars": len(text), "num_bytes": len(text.encode())}
+        values = {"file": key, "num_tokens": len(encode(text)), **sizes}
+        return bool(eval(select, {}, values))  # of a case that we made
+
+    return {
+        key: replace(of, accepted=tuple(each for each in of.accepted if says_yes(key, each[1])))
+        for key, of in documents.items()
+    }
 
 
 Assigned = Mapping[tuple[str, int], str]

@@ -9,7 +9,7 @@ import pytest
 from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.views.report_page import MAX_BYTES, ReportPage, make_report, write_report
-from tokflow_tests.tiny import build, copy_of, declare_small, load_dataset, write_texts
+from tokflow_tests.tiny import build, copy_of, declare, declare_small, load_dataset, write_texts
 
 HOSTILE = "<script>alert(1)</script>"
 """A text, and the name of a token."""
@@ -128,6 +128,20 @@ def test_a_dataset_that_is_not_built_has_a_page_of_its_files(tmp_path: Path):
 
     assert report.pictures == ()
     assert "tokflow run small" in Elements(report.html).text
+
+
+def test_what_select_leaves_out_is_told_by_rule_and_by_file(tmp_path: Path):
+    texts = {"a.jsonl": ["one", "three"], "b.jsonl": ["eight", "<b>"]}
+    dataset = declare(tmp_path, texts, select="num_chars > 3 and num_tokens < 9", exports=["bin"])
+    build(dataset)
+
+    page = make_report(dataset).html.decode()
+
+    assert "num_chars &gt; 3" in page
+    section = page[page.index('id="selection"') : page.index('id="tokens"')]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", section)
+    assert cells[:8] == ["num_chars &gt; 3", "2", "2", "0", "num_tokens &lt; 9", "0", "0", "0"]
+    assert [cells[8][:1], cells[12]] == ["a", "60.00 %"]
 
 
 @pytest.mark.parametrize(

@@ -61,11 +61,14 @@ def _document_problems(
 ) -> Iterator[str]:
     counts = shard.manifest.counts
     where = _path_of(shard, DOCUMENTS_NAME)
+    sums = {
+        name: (counts[name], int(columns[name].sum()))
+        for name in ("num_chars", "num_bytes", "num_tokens")
+    }
     yield from unequal(
         where,
         num_documents=(counts["num_documents"], len(columns["row"])),
-        num_chars=(counts["num_chars"], int(columns["num_chars"].sum())),
-        num_tokens=(counts["num_tokens"], int(columns["num_tokens"].sum())),
+        **sums,
         num_empty_documents=(
             counts["num_empty_documents"],
             int(np.count_nonzero(columns["num_chars"] == 0)),

@@ -1,0 +1,1 @@
+"""Selection: which documents there are, by a rule over what is known of each."""

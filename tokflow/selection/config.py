@@ -1,0 +1,67 @@
+"""Section `select` of a dataset's YAML, and the columns that its expression may name."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from tokflow.documents import DocumentsConfig
+from tokflow.errors import ConfigError
+from tokflow.store.config import Config
+
+if TYPE_CHECKING:  # it imports pyarrow.compute
+    from tokflow.selection.expression import Expression, Kind
+
+OWN_COLUMNS: "Mapping[str, Kind]" = {
+    "num_tokens": "number",
+    "num_chars": "number",
+    "num_bytes": "number",
+    "bytes_per_token": "number",
+    "file": "text",
+}
+"""Columns that every dataset has: tokens with BOS and EOS, code points, bytes of UTF-8, and the key
+of the raw file, its path below the raw folder."""
+
+
+class SelectConfig(Config):
+    """Documents to keep; the rest is in no part of the split and in no export."""
+
+    section: ClassVar[str] = "select"
+
+    expression: str = ""
+    """A yes or no about each document; default: all are kept.
+
+    Columns are num_tokens, num_chars, num_bytes, bytes_per_token, file and those of
+    documents.keep_columns. The grammar is Python's: comparisons, `and`, `or`, `not`, `in`,
+    `is None`, arithmetic, `url.startswith('https')`, `number(stars) >= 10`,
+    `num_tokens < quantile(0.99)`.
+    """
+
+    def over(self, documents: DocumentsConfig) -> "Expression | None":
+        """Return the expression over the columns of a dataset; None where there is none.
+
+        Raises: ConfigError where it is wrong.
+        """
+        if not self.expression.strip():
+            return None
+        from tokflow.selection.expression import parse
+
+        found = parse(self.expression, columns_of(documents))
+        if twice := [
+            name for name in found.names if name in OWN_COLUMNS and name in documents.keep_columns
+        ]:
+            raise ConfigError(
+                where="",
+                expected="a column with one meaning",
+                found=f"{twice[0]}, which is of documents.keep_columns and of every dataset",
+                remedy="give the column of the raw files another name",
+            )
+        return found
+
+
+def as_select(select: object) -> object:
+    """Return the fields that an expression stands for; anything else as it is."""
+    return {"expression": select} if isinstance(select, str) else select
+
+
+def columns_of(documents: DocumentsConfig) -> "dict[str, Kind]":
+    """Return the columns that an expression may name, and their kinds."""
+    return {**dict.fromkeys(documents.keep_columns, "text"), **OWN_COLUMNS}

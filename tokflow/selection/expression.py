@@ -1,0 +1,351 @@
+"""The language of `select`: Python's own grammar through an allow-list, computed by pyarrow.
+
+Python evaluates nothing: the text is parsed, each node is one that is named here or an error, and
+the values are columns. Three-valued logic, as in SQL: a comparison with a missing value is unknown,
+and so is its negation.
+"""
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokflow.errors import ConfigError, nearest
+from tokflow.store.tables import to_numpy
+
+Kind: TypeAlias = Literal["number", "text", "yes or no"]
+
+MAX_CHARS = 10_000
+MAX_DEPTH = 50
+"""Operators within each other; more would exhaust the stack of another machine."""
+
+MAX_INTEGER = 2**53
+"""Whole numbers beyond it have no exact float64, in which all numbers are compared."""
+
+NUMBER = r"^\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*$"
+"""Text that `number` takes for one."""
+
+QUANTILES = {"quantile": "dataset", "file_quantile": "file"}
+"""Names of the functions that give a quantile, and of which documents."""
+
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Gt: pc.greater,
+    ast.GtE: pc.greater_equal,
+    ast.Lt: pc.less,
+    ast.LtE: pc.less_equal,
+    ast.Eq: pc.equal,
+    ast.NotEq: pc.not_equal,
+}
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: pc.add,
+    ast.Sub: pc.subtract,
+    ast.Mult: pc.multiply,
+    # of a division by zero nothing is known
+    ast.Div: lambda a, b: pc.divide(a, pc.if_else(pc.not_equal(b, 0.0), b, None)),
+}
+_OF_TEXT: dict[str, Callable[[Any, str], Any]] = {
+    "startswith": lambda text, part: pc.starts_with(text, pattern=part),
+    "endswith": lambda text, part: pc.ends_with(text, pattern=part),
+}
+GRAMMAR = (
+    "comparisons, and, or, not, in, + - * /, .startswith(''), .endswith(''), number(), quantile()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """What is known of documents: columns of equal length, and quantiles over all files."""
+
+    columns: Mapping[str, pa.Array]
+    """float64, string or bool, with nulls."""
+    quantiles: Mapping[str, float | None] = field(default_factory=dict)
+    """By what `Quantile.name` is; None where no document has a value."""
+
+
+Run: TypeAlias = Callable[[Documents], Any]
+"""From documents to an array, or a scalar, of values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """A quantile that an expression compares with."""
+
+    name: str
+    fraction: float
+    scope: str
+    values: Run
+    """The values that it is of."""
+
+    def of(self, values: npt.NDArray[np.float64]) -> float | None:
+        """Return the quantile of values, between two of them by the line through them; None of
+        none."""
+        return float(np.quantile(values, self.fraction)) if len(values) else None
+
+    def values_of(self, documents: Documents) -> npt.NDArray[np.float64]:
+        """Return the values that some documents have, without what is missing."""
+        found: npt.NDArray[np.float64] = to_numpy(pc.drop_null(self.values(documents)))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A yes or no about each document."""
+
+    text: str
+    """Canonical: equal for spellings that differ in spaces, quotes and brackets alone."""
+    run: Run
+
+    def __call__(self, documents: Documents) -> pa.BooleanArray:
+        """Return the answer for each document, null where it is unknown."""
+        num = len(next(iter(documents.columns.values())))
+        found = self.run(documents)
+        return (
+            pa.array([found.as_py()] * num, pa.bool_()) if isinstance(found, pa.Scalar) else found
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A checked expression."""
+
+    text: str
+    """Canonical, as that of a rule."""
+    rules: tuple[Rule, ...]
+    """The terms of its outermost `and`: a document is kept that all of them say yes to."""
+    names: tuple[str, ...]
+    """The columns that it reads, sorted."""
+    quantiles: tuple[Quantile, ...]
+
+
+def parse(text: str, columns: Mapping[str, Kind]) -> Expression:
+    """Return an expression over columns of these kinds.
+
+    Raises: ConfigError, with the character at which it is wrong, for what is not in the grammar, a
+    column that is not there, and kinds that do not go together.
+    """
+    if len(text) > MAX_CHARS:
+        _refuse(None, f"at most {MAX_CHARS:,} characters", f"{len(text):,}", "shorten it")
+    try:
+        tree = ast.parse(" ".join(text.split("\n")).strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        at = getattr(error, "offset", None)
+        where = f"character {at}" if at else ""
+        expected, found = "an expression, such as num_tokens >= 20", getattr(error, "msg", error)
+        raise ConfigError(
+            where=where, expected=expected, found=str(found), remedy=f"correct it: {GRAMMAR}"
+        ) from None
+    compiler = _Compiler(columns)
+    match tree:
+        case ast.BoolOp(op=ast.And()):
+            terms = tree.values
+        case _:
+            terms = [tree]
+    rules = tuple(Rule(ast.unparse(term), compiler.expect("yes or no", term)) for term in terms)
+    return Expression(
+        text=ast.unparse(tree),
+        rules=rules,
+        names=tuple(sorted(compiler.names)),
+        quantiles=tuple(compiler.quantiles.values()),
+    )
+
+
+def _refuse(node: ast.AST | None, expected: str, found: str, remedy: str = "") -> NoReturn:
+    raise ConfigError(
+        where=f"character {getattr(node, 'col_offset', 0) + 1}" if node else "",
+        expected=expected,
+        found=found,
+        remedy=remedy or "correct the expression",
+    )
+
+
+class _Compiler:
+    """From nodes of a tree to what computes them."""
+
+    def __init__(self, columns: Mapping[str, Kind]) -> None:
+        self.columns = columns
+        self.names: set[str] = set()
+        self.quantiles: dict[str, Quantile] = {}
+        self._depth = 0
+
+    def expect(self, kind: Kind, node: ast.expr) -> Run:
+        """Return what computes a node of this kind."""
+        found, run = self.compile(node)
+        if found != kind:
+            _refuse(node, f"a {kind}", f"a {found}: {_shown(node)}")
+        return run
+
+    def compile(self, node: ast.expr) -> tuple[Kind, Run]:
+        """Return the kind of a node's value, and what computes it."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            _refuse(node, f"at most {MAX_DEPTH} operators within each other", "more")
+        try:
+            return self._compile(node)
+        finally:
+            self._depth -= 1
+
+    def _compile(self, node: ast.expr) -> tuple[Kind, Run]:
+        match node:
+            case ast.Constant():
+                return _constant(node)
+            case ast.Name() | ast.Attribute():
+                return self._column(node)
+            case ast.BoolOp():
+                runs = [self.expect("yes or no", of) for of in node.values]
+                both = pc.and_kleene if isinstance(node.op, ast.And) else pc.or_kleene
+                return "yes or no", lambda of: _folded(both, [run(of) for run in runs])
+            case ast.UnaryOp(op=ast.Not()):
+                run = self.expect("yes or no", node.operand)
+                return "yes or no", lambda of: pc.invert(run(of))
+            case ast.UnaryOp(op=ast.USub()):
+                run = self.expect("number", node.operand)
+                return "number", lambda of: pc.negate(run(of))
+            case ast.BinOp() if type(node.op) in _ARITHMETIC:
+                left, right = (self.expect("number", of) for of in (node.left, node.right))
+                operator = _ARITHMETIC[type(node.op)]
+                return "number", lambda of: operator(left(of), right(of))
+            case ast.Compare():
+                operands = [node.left, *node.comparators]
+                triples = zip(operands, node.ops, node.comparators, strict=False)
+                runs = [self._compare(*triple) for triple in triples]
+                return "yes or no", lambda of: _folded(pc.and_kleene, [run(of) for run in runs])
+            case ast.Call(func=ast.Name(id="number"), args=[of_text], keywords=[]):
+                run, name = self.expect("text", of_text), _shown(node)
+                return "number", lambda of: _as_number(run(of), name)
+            case ast.Call(
+                func=ast.Attribute(value=of_text, attr=attr),
+                args=[ast.Constant(value=str(part))],
+                keywords=[],
+            ) if attr in _OF_TEXT:
+                run, test = self.expect("text", of_text), _OF_TEXT[attr]
+                return "yes or no", lambda of: test(run(of), part)
+            case ast.Call(func=ast.Name(id=name)) if name in QUANTILES:
+                _refuse(node, f"a comparison with a number beside {name}()", _shown(node))
+        _refuse(node, GRAMMAR, _shown(node))
+
+    def _column(self, node: ast.Name | ast.Attribute) -> tuple[Kind, Run]:
+        """Return the values of a column, whose name may have dots."""
+        name = _shown(node)
+        if name not in self.columns:
+            expected = f"a column: {', '.join(self.columns)}"
+            remedy = nearest(name, [*self.columns]) or "add it to documents.keep_columns"
+            _refuse(node, expected, name, remedy)
+        self.names.add(name)
+        return self.columns[name], lambda of: of.columns[name]
+
+    def _compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Run:
+        """Return the yes or no of one comparison."""
+        match op, right:
+            case ((ast.Is() | ast.IsNot()), ast.Constant(value=None)):
+                _, run = self.compile(left)
+                test = pc.is_null if isinstance(op, ast.Is) else pc.is_valid
+                return lambda of: test(run(of))
+            case ((ast.In() | ast.NotIn()), _):
+                run = self._contains(left, right)
+                return run if isinstance(op, ast.In) else lambda of: pc.invert(run(of))
+        if type(op) not in _COMPARISONS:
+            _refuse(right, "`is None`, or == in place of `is`", _shown(right))
+        kind, first = self.compile(left)
+        second = self._quantile(right, of=left) or self.expect(kind, right)
+        if kind == "yes or no" and not isinstance(op, ast.Eq | ast.NotEq):
+            _refuse(right, "== or != of a yes or no", _shown(right))
+        compare = _COMPARISONS[type(op)]
+        return lambda of: compare(first(of), second(of))
+
+    def _contains(self, left: ast.expr, right: ast.expr) -> Run:
+        """Return whether a value is in a list, or a text within another."""
+        if isinstance(right, ast.List | ast.Tuple) and right.elts:
+            kind, run = self.compile(left)
+            values = [self._value(kind, of) for of in right.elts]
+            return lambda of: _is_in(run(of), pa.array(values))
+        if isinstance(left, ast.Constant) and isinstance(part := left.value, str):
+            run = self.expect("text", right)
+            return lambda of: pc.match_substring(run(of), pattern=part)
+        _refuse(right, "a list of values, or 'part' in a text", _shown(right))
+
+    def _value(self, kind: Kind, node: ast.expr) -> float | str | bool:
+        """Return a literal of a list."""
+        run = self.expect(kind, node)
+        if not _is_literal(node):
+            _refuse(node, f"a {kind} that is written out", _shown(node))
+        found: float | str | bool = run(Documents({})).as_py()
+        return found
+
+    def _quantile(self, node: ast.expr, *, of: ast.expr) -> Run | None:
+        """Return the quantile that values are compared with; None where a node is none."""
+        if not (isinstance(node, ast.Call) and _shown(node.func) in QUANTILES):
+            return None
+        match node.args, node.keywords:
+            case [ast.Constant(value=float() | int() as fraction)], [] if 0 <= fraction <= 1:
+                if _is_literal(of):
+                    _refuse(of, "a column beside a quantile", _shown(of))
+                values, name = self.expect("number", of), f"{_shown(of)}: {_shown(node)}"
+                scope = QUANTILES[_shown(node.func)]
+                found = Quantile(name, float(fraction), scope, values)
+                self.quantiles[name] = found
+                return lambda of: _scalar(of.quantiles[name])
+        _refuse(node, f"{_shown(node.func)}(0.9), a share from 0 to 1", _shown(node))
+
+
+def _constant(node: ast.Constant) -> tuple[Kind, Run]:
+    match node.value:
+        case bool() as value:
+            found: tuple[Kind, Any] = "yes or no", pa.scalar(value)
+        case int() as value if abs(value) >= MAX_INTEGER:
+            _refuse(node, f"a number below {MAX_INTEGER:,}", str(value))
+        case float() as value if not np.isfinite(value):
+            _refuse(node, "a finite number", str(value))
+        case int() | float() as value:
+            found = "number", pa.scalar(float(value))
+        case str() as value:
+            found = "text", pa.scalar(value)
+        case _:
+            _refuse(
+                node,
+                "a number, a text, True or False (`is None` for what is missing)",
+                _shown(node),
+            )
+    kind, scalar = found
+    return kind, lambda _: scalar
+
+
+def _scalar(value: float | None) -> pa.Scalar:
+    return pa.scalar(value, pa.float64())
+
+
+def _folded(operator: Callable[[Any, Any], Any], values: list[Any]) -> Any:
+    found = values[0]
+    for value in values[1:]:
+        found = operator(found, value)
+    return found
+
+
+def _is_in(values: Any, known: pa.Array) -> Any:
+    """Return whether values are known ones; of what is missing nothing is known."""
+    return pc.if_else(pc.is_valid(values), pc.is_in(values, value_set=known), None)
+
+
+def _as_number(text: Any, name: str) -> Any:
+    """Return the numbers that texts are, null for those that are none.
+
+    Raises: ConfigError where none of them is.
+    """
+    numbers = pc.if_else(pc.match_substring_regex(text, pattern=NUMBER), text, None)
+    if isinstance(text, pa.Array) and text.null_count < len(text) == numbers.null_count:
+        _refuse(
+            None, f"some text that is a number, for {name}", repr(pc.drop_null(text)[0].as_py())
+        )
+    return pc.cast(pc.utf8_trim_whitespace(numbers), pa.float64())
+
+
+def _is_literal(node: ast.expr) -> bool:
+    return not any(isinstance(of, ast.Name | ast.Call) for of in ast.walk(node))
+
+
+def _shown(node: ast.AST) -> str:
+    return ast.unparse(node)

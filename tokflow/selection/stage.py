@@ -1,0 +1,253 @@
+"""The stage that keeps the documents of a token shard that `select` says yes to."""
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.documents import DocumentsConfig
+from tokflow.errors import ConfigError
+from tokflow.selection.config import SelectConfig, columns_of
+from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
+from tokflow.store.config import relocated
+from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.store import StoredOutput
+from tokflow.store.tables import TableWriter, make_table, read_table, to_numpy
+from tokflow.tokens.shard import TokenShard
+
+if (
+    TYPE_CHECKING
+):  # it imports pyarrow.compute, which datasets without a selection need not wait for
+    from tokflow.selection.expression import Documents, Expression, Kind
+
+SELECTION_VERSION = 1
+"""Raised when the same input would give other bytes."""
+
+LEFT_OUT_NAME = "left_out.parquet"
+
+LEFT_OUT_SCHEMA = pa.schema(
+    [
+        pa.field("document", pa.int64(), nullable=False),
+        pa.field("rule", pa.int16(), nullable=False),
+    ]
+)
+"""One row per document that is left out. document: its index in documents.parquet; rule: ordinal of
+the first rule that does not say yes."""
+
+OF_RULE = ("num_left_out", "num_left_out_alone", "num_without_value")
+"""Counts of each rule: documents that it does not say yes to, those that all other rules say yes
+to, and those of which it knows nothing, for a value is missing."""
+
+SUMS = ("num_chars", "num_tokens")
+
+
+class SelectionStage(Stage):
+    """The selection of the documents of each token shard."""
+
+    name = "selection"
+    gives = "selection"
+    cost = Cost(0.02)
+
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, SelectConfig]:
+        """Return the config, where it has an expression."""
+        config = dataset.of(SelectConfig)
+        return {"": config} if config.expression.strip() else {}
+
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
+        """Return the tokens: those of all partitions where a quantile is over all files."""
+        if not any(of.scope == "dataset" for of in _expression(dataset).quantiles):
+            return [Input(stage="tokens")]
+        why, remedy = ", of which quantile() is", "compare with file_quantile()"
+        return [Input(stage="tokens", reach="all", why_all=why, remedy=remedy)]
+
+    def recipe(self, making: Making) -> Recipe:
+        """Return what decides a selection: the tokens and the expression."""
+        files = _files_of(making)
+        return _recipe(
+            _expression(making.graph.dataset),
+            all_tokens=files.digest if files else None,
+            tokens=making.input("tokens").fingerprint,
+        )
+
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
+        """Return what the config decides of the selection of any shard."""
+        return _recipe(_expression(dataset), all_tokens=None)
+
+    def writer(self, making: Making) -> Writer:
+        """Return what asks the expression of each document."""
+        files = _files_of(making)
+        return WholeWriter(
+            partial(
+                write_selection,
+                making.opened("tokens"),
+                making.of(SelectConfig).expression,
+                columns_of(making.of(DocumentsConfig)),
+                quantiles=files.quantiles if files else {},
+                recipe=making.recipe,
+            )
+        )
+
+    def open(self, stored: StoredOutput, inputs: Opened) -> npt.NDArray[np.bool_]:
+        """Return whether each document is kept; (num_documents,)."""
+        counts = stored.manifest.counts
+        is_kept = np.ones(counts["num_documents"] + counts["num_unselected"], dtype=bool)
+        is_kept[to_numpy(read_table(stored.file(LEFT_OUT_NAME), ["document"])["document"])] = False
+        return is_kept
+
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
+        """Return the description of the asset."""
+        return (
+            f"Which documents are kept:\n\n    {_expression(dataset).text}\n\nNo token is copied."
+        )
+
+
+SELECTION = SelectionStage()
+
+
+@dataclass(frozen=True)
+class _AllFiles:
+    """What a quantile over all files is of."""
+
+    making: Making
+    expression: "Expression"
+    digest: str
+    """Digest of the fingerprints of all token shards."""
+
+    @cached_property
+    def quantiles(self) -> dict[str, float | None]:
+        """The quantiles over all files, by name; each table is read once."""
+        asked = [of for of in self.expression.quantiles if of.scope == "dataset"]
+        found: dict[str, list[npt.NDArray[np.float64]]] = {of.name: [] for of in asked}
+        for shard in self.making.opened_all("tokens"):
+            documents = documents_of(shard, self.expression.names)
+            for of in asked:
+                found[of.name].append(of.values_of(documents))
+        return {of.name: of.of(np.concatenate(found[of.name])) for of in asked}
+
+
+def _files_of(making: Making) -> _AllFiles | None:
+    """Return what all files have in common; None where no quantile is over them.
+
+    Raises: MissingOutputError where the tokens of a partition are not there.
+    """
+    expression = _expression(making.graph.dataset)
+
+    def of_all() -> _AllFiles:
+        of_files = (made.fingerprint for made in making.inputs("tokens").values())
+        digest = hashlib.sha256("\n".join(of_files).encode()).hexdigest()
+        return _AllFiles(making, expression, digest)
+
+    is_of_all = any(of.scope == "dataset" for of in expression.quantiles)
+    return making.graph.shared(SELECTION, of_all) if is_of_all else None
+
+
+def _expression(dataset: DatasetConfig) -> "Expression":
+    found = dataset.of(SelectConfig).over(dataset.of(DocumentsConfig))
+    if found is None:
+        raise LookupError(f"{dataset.name} selects nothing")
+    return found
+
+
+def _recipe(expression: "Expression", *, all_tokens: str | None, **parents: str) -> Recipe:
+    of_all = {} if all_tokens is None else {"all_tokens": all_tokens}
+    config = {"expression": expression.text, **of_all}
+    return Recipe(stage="selection", version=SELECTION_VERSION, config=config, parents=parents)
+
+
+def documents_of(shard: TokenShard, names: Sequence[str]) -> "Documents":
+    """Return the columns of a shard that an expression names, each one array."""
+    import pyarrow.compute as pc
+
+    from tokflow.selection.expression import Documents
+
+    numbers = (*SUMS, "num_bytes")
+    table = shard.documents(["row", *numbers])
+    columns = {name: pc.cast(table[name].combine_chunks(), pa.float64()) for name in numbers}
+    if "bytes_per_token" in names:
+        num_tokens = columns["num_tokens"]
+        some = pc.if_else(pc.equal(num_tokens, 0.0), None, num_tokens)
+        columns["bytes_per_token"] = pc.divide(columns["num_bytes"], some)
+    if "file" in names:
+        columns["file"] = shard.origins.of_rows(to_numpy(table["row"]))[0]
+    if kept := [name for name in names if name not in columns and name != "file"]:
+        of_shard = shard.kept_columns()
+        columns |= {name: of_shard[name].combine_chunks() for name in kept}
+    return Documents(columns)
+
+
+def write_selection(
+    shard: TokenShard,
+    expression: str,
+    columns: Mapping[str, "Kind"],
+    folder: Path,
+    *,
+    quantiles: Mapping[str, float | None],
+    recipe: Recipe,
+) -> None:
+    """Write the selection of one shard into the empty `folder`, manifest last: what is left out and
+    by which rule. `quantiles`: those over all files."""
+    import pyarrow.compute as pc
+
+    from tokflow.selection.expression import Documents, parse
+
+    started = time.perf_counter()
+    asked = parse(expression, columns)
+    documents = documents_of(shard, asked.names)
+    of_file = {of.name: of for of in asked.quantiles if of.name not in quantiles}
+    try:
+        own = {name: of.of(of.values_of(documents)) for name, of in of_file.items()}
+        documents = Documents(documents.columns, {**quantiles, **own})
+        answers = [rule(documents) for rule in asked.rules]
+    except ConfigError as error:
+        raise relocated(error, f"select: {shard.manifest.partition}") from None
+    says_no = np.stack([~to_numpy(pc.fill_null(of, False)).astype(bool) for of in answers])
+    num_rules_against, first = says_no.sum(axis=0), says_no.argmax(axis=0)
+    left_out = np.flatnonzero(num_rules_against)
+    with TableWriter(folder / LEFT_OUT_NAME, LEFT_OUT_SCHEMA, rows_per_group=65_536) as table:
+        rows = {"document": left_out, "rule": first[left_out].astype(np.int16)}
+        table.add(make_table(rows, LEFT_OUT_SCHEMA))
+    counts = {"num_documents": len(first) - len(left_out), "num_unselected": len(left_out)}
+    for name in SUMS:
+        numbers = to_numpy(documents.columns[name]).astype(np.int64)
+        of_left_out = int(numbers[left_out].sum())
+        counts[name] = int(numbers.sum()) - of_left_out
+        counts[f"{name}_unselected"] = of_left_out
+    for number, (answer, no) in enumerate(zip(answers, says_no, strict=True)):
+        alone = np.count_nonzero(no & (num_rules_against == 1))
+        of_rule = int(np.count_nonzero(no)), int(alone), answer.null_count
+        counts |= {f"{number}.{name}": num for name, num in zip(OF_RULE, of_rule, strict=True)}
+    manifest = Manifest(
+        recipe=recipe,
+        dataset=shard.manifest.dataset,
+        partition=shard.manifest.partition,
+        counts=counts,
+        details={"rules": [rule.text for rule in asked.rules]},
+        files=checksums(folder, known={LEFT_OUT_NAME: table.entry()}),
+    )
+    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def rule_against(stored: StoredOutput, document: int) -> str | None:
+    """Return the first rule of a selection that does not say yes to a document; None where it is
+    kept."""
+    table = read_table(stored.file(LEFT_OUT_NAME))
+    at = np.flatnonzero(to_numpy(table["document"]) == document)
+    rules: list[str] = stored.manifest.details["rules"]
+    return rules[to_numpy(table["rule"])[at[0]]] if len(at) else None
+
+
+def rule_rows(manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
+    """Return a row for each rule of the selections of a dataset, their counts added up."""
+    rules: list[str] = manifests[0].details["rules"] if manifests else []
+    return [
+        {"rule": rule}
+        | {name: sum(of.counts[f"{number}.{name}"] for of in manifests) for name in OF_RULE}
+        for number, rule in enumerate(rules)
+    ]
