@@ -65,6 +65,10 @@ class DatasetConfig(Protocol):
         """Folder that relative paths start from."""
 
     @property
+    def folder(self) -> Path:
+        """Folder of all outputs of the dataset on this disk, or of their copies."""
+
+    @property
     def stages(self) -> "tuple[Stage, ...]":
         """The stages of the dataset, parents first."""
 
@@ -157,17 +161,21 @@ class Making(Opened, Protocol):
     def of(self, section: type[T]) -> T:
         """Return a section of the YAML as it holds for this partition."""
 
-    def input(self, stage: str) -> Made:
-        """Return the output of a stage that this one goes back to."""
+    def input(self, stage: str, variant: str | None = None) -> Made:
+        """Return the output of a stage that this one goes back to; of a variant, where it goes
+        back to several."""
 
-    def inputs(self, stage: str) -> Mapping[str, Made]:
+    def opened(self, stage: str, variant: str | None = None) -> Any:
+        """Return the output of `input`, as its stage opens it."""
+
+    def inputs(self, stage: str, variant: str | None = None) -> Mapping[str, Made]:
         """Return the outputs of a direct input over all partitions, by key.
 
         Raises: MissingOutputError where not all partitions are known yet and, for an output of one
         partition, where one of them is not there.
         """
 
-    def opened_all(self, stage: str) -> list[Any]:
+    def opened_all(self, stage: str, variant: str | None = None) -> list[Any]:
         """Return the outputs of `inputs`, each as its stage opens it."""
 
 

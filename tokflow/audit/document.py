@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tokflow.audit.dataframes import pieces_of
-from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, nearest
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
+from tokflow.pipeline.output import Output
 from tokflow.selection.config import SelectConfig
-from tokflow.selection.stage import SELECTION, documents_of, rule_against
+from tokflow.selection.stage import SELECTION, documents_of, opened_attributes, rule_against
 from tokflow.store.tables import to_numpy
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import REJECTS_NAME
@@ -61,7 +61,7 @@ def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
         document = int(found[0])
         rule = rule_against(graph.output(SELECTION.name, key).open(), document)
         why_not = rule and f"left out by select: {rule}"
-        values = _values(dataset, shard, document)
+        values = _values(graph.output(SELECTION.name, key), shard, document)
     return DocumentTrace(
         raw_file=raw_file,
         row=row,
@@ -71,11 +71,11 @@ def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
     )
 
 
-def _values(dataset: Dataset, shard: TokenShard, document: int) -> dict[str, Any]:
+def _values(selection: Output, shard: TokenShard, document: int) -> dict[str, Any]:
     """Return the values of a document in the columns that `select` names."""
-    expression = dataset.of(SelectConfig).over(dataset.of(DocumentsConfig))
+    expression = selection.of(SelectConfig).over(selection.graph.dataset)
     names = expression.names if expression else ()
-    columns = documents_of(shard, names).columns
+    columns = documents_of(shard, names, opened_attributes(selection)).columns
     values = {name: columns[name][document].as_py() for name in names}
     return {name: int(of) if is_whole(of) else of for name, of in values.items()}
 

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 import pydantic
 
+from tokflow.attributes.config import AttributeConfig, Attributes
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.exports.config import (
@@ -81,6 +82,9 @@ class Dataset(Config):
     """The tokenizer that makes the tokens: its fields, or a name alone: `gpt2` or another encoding
     of tiktoken, `org/name` of the hub, a folder, a path that ends in .json or .model, `bytes`,
     `trained`."""
+    attributes: dict[str, AttributeConfig] = pydantic.Field(default_factory=dict)
+    """Columns that somebody else has made, or a model, beside each document, for `select`:
+    `{scores: {files: scores/*.parquet, key: id, columns: {quality: number}}}`."""
     select: Annotated[
         SelectConfig,
         pydantic.BeforeValidator(as_select, json_schema_input_type=SelectConfig | str),
@@ -174,7 +178,7 @@ class Dataset(Config):
 
     def of(self, section: type[T]) -> T:
         """Return the section of this type, or what several decide together: `Packings`,
-        `DeclaredExports`."""
+        `DeclaredExports`, `Attributes`."""
         for value in self.__dict__.values():
             if type(value) is section:
                 return value
@@ -184,7 +188,7 @@ class Dataset(Config):
             parts=tuple(self.split.parts),
             is_in_one_order=self.shuffle.documents == "dataset",
         )
-        for value in (exports, exports.packings):
+        for value in (exports, exports.packings, Attributes(self.attributes)):
             if type(value) is section:
                 return value
         raise LookupError(f"{self.name} has no section of type {section.__name__}")
@@ -230,7 +234,11 @@ class Dataset(Config):
                 remedy="set it to Jinja text or to the path of a .jinja file",
             )
         try:
-            self.select.over(self.documents)
+            self.of(Attributes).check(self.documents)
+        except ConfigError as error:
+            raise within("attributes", error) from None
+        try:
+            self.select.over(self)
         except ConfigError as error:
             raise relocated(error, ": ".join(filter(None, ("select", error.where)))) from None
         parts, selecting = tuple(self.split.parts), [of.name for of in selection_stages(self)]

@@ -1,5 +1,6 @@
 """Outputs that a dataset must have: their recipes and folders, computed, never guessed."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -70,7 +71,7 @@ class BuildGraph:
         self._outputs: dict[tuple[str, str, str], Output] = {}
         self._shared: dict[Stage, Any] = {}
         self._sections: dict[type, Any] = {}
-        self._needed = NeededOutputs()
+        self._needed = defaultdict[str, NeededOutputs](NeededOutputs)
 
     @property
     def of_sources(self) -> Mapping[str, "BuildGraph"]:
@@ -260,20 +261,24 @@ class BuildGraph:
         is_of_one = section is DocumentsConfig and key
         return cast(T, self.documents(key) if is_of_one else self._sections[section])
 
-    def related(self, output: Output, stage: str) -> Output:
+    def related(self, output: Output, stage: str, variant: str | None) -> Output:
         """Return the output of a stage that one goes back to, of its own partition or of all."""
         key = output.key if self.is_of_file(stage) else ""
-        return self.output(stage, key, *output.variants_from(stage)[:1])
+        variants = output.variants_from(stage)[:1] if variant is None else [variant]
+        return self.output(stage, key, *variants)
 
-    def all_inputs(self, output: Output, stage: str) -> dict[str, Output]:
+    def all_inputs(self, output: Output, stage: str, variant: str | None) -> dict[str, Output]:
         """Return the outputs of a stage that one is made from over all partitions, by key. Raises:
         MissingOutputError where a limit of the dataset may take more files and, for the output of
         one partition, where one of them is not there."""
         if output.step.is_of_file:
-            self._needed.check(self.output(stage, key) for key in self.partitions)
+            self._needed[stage].check(
+                self.output(stage, key, variant or "") for key in self.partitions
+            )
         elif self.limited is not None:
             self.limited.check_closed()
-        [variant] = {*output.variants_from(stage)}
+        if variant is None:
+            [variant] = {*output.variants_from(stage)}
         return {key: self.output(stage, key, variant) for key in self.partitions}
 
     def shared(self, step: Stage, compute: Callable[[], T]) -> T:
@@ -330,7 +335,8 @@ class BuildGraph:
         the reference from now on."""
         write_verdict(self.tokenizer, difference)
         self._outputs = {(TOKENIZER.name, "", ""): self.tokenizer_output}
-        self._needed, self._shared = NeededOutputs(), {}
+        self._needed.clear()
+        self._shared = {}
         for name in ("tokenizer", "limited"):
             self.__dict__.pop(name, None)
 

@@ -14,6 +14,7 @@ from tokflow.pipeline.raw_files import unknown_key
 from tokflow.raw import Listing, Progress, RawSource
 from tokflow.split.mixed_split import BUDGET_CUTS, MixtureShare, source_and_key
 from tokflow.split.mixture import MixtureConfig, PartSize, epochs, plan_partitions, plan_sources
+from tokflow.split.stage import SPLIT
 from tokflow.store.config import relocated
 from tokflow.tokenizers.tokenizer import Encoding
 from tokflow.tokens.shard import TokenShard
@@ -88,10 +89,10 @@ class MixtureGraph(BuildGraph):
         graph, of_source = self.at(key)
         return graph.output(stage, of_source, variant)
 
-    def related(self, output: Output, stage: str) -> Output:
+    def related(self, output: Output, stage: str, variant: str | None) -> Output:
         """Return the output of a stage that one goes back to; of a split that of the source."""
         if self.steps.get(stage) not in (None, output.step):
-            return super().related(output, stage)
+            return super().related(output, stage, variant)
         graph, of_source = self.at(output.key)
         return graph.output(stage, of_source if graph.is_of_file(stage) else "")
 
@@ -109,7 +110,7 @@ class MixtureGraph(BuildGraph):
         """Plan of what is taken of the sources, whose splits must have been made. Raises:
         MissingOutputError; ConfigError where the sources cannot be mixed so."""
         sources = self.of_sources.items()
-        self._needed.check(of.split(key) for _, of in sources for key in of.partitions)
+        self._needed[SPLIT.name].check(of.split(key) for _, of in sources for key in of.partitions)
         self.check_tokenizers()
         counts = {
             name: {key: of.split(key).counts for key in of.partitions} for name, of in sources

@@ -27,10 +27,10 @@ class Home(Graph, Protocol):
     def section(self, key: str, section: type[T]) -> T:
         """Return a section of the YAML as it holds for one partition."""
 
-    def related(self, output: "Output", stage: str) -> "Output":
+    def related(self, output: "Output", stage: str, variant: str | None) -> "Output":
         """Return the output of a stage that one goes back to."""
 
-    def all_inputs(self, output: "Output", stage: str) -> "dict[str, Output]":
+    def all_inputs(self, output: "Output", stage: str, variant: str | None) -> "dict[str, Output]":
         """Return the outputs of a stage that one is made from, over all partitions."""
 
     def open(self, output: "Output") -> Any:
@@ -213,29 +213,29 @@ class Output:
         """Return the variants of a stage that it is made from."""
         return [of.variant for of in self.direct_inputs() if of.is_of(stage)]
 
-    def input(self, stage: str) -> "Output":
-        """Return the output of a stage that it goes back to."""
-        return self.graph.related(self, stage)
+    def input(self, stage: str, variant: str | None = None) -> "Output":
+        """Return the output of a stage, of several variants of one, that it goes back to."""
+        return self.graph.related(self, stage, variant)
 
-    def inputs(self, stage: str) -> "dict[str, Output]":
+    def inputs(self, stage: str, variant: str | None = None) -> "dict[str, Output]":
         """Return the outputs of a direct input over all partitions, by key.
 
         Raises: MissingOutputError where what comes after them is not known and, for an output of
         one partition, where one of them is not there.
         """
-        return self.graph.all_inputs(self, stage)
+        return self.graph.all_inputs(self, stage, variant)
 
-    def opened(self, stage: str) -> Any:
+    def opened(self, stage: str, variant: str | None = None) -> Any:
         """Return the output of a stage that it goes back to, as that stage opens it."""
-        made_from = self.input(stage)
+        made_from = self.input(stage, variant)
         return made_from.graph.open(made_from)
 
-    def opened_all(self, stage: str) -> list[Any]:
+    def opened_all(self, stage: str, variant: str | None = None) -> list[Any]:
         """Return the outputs of `inputs`, opened.
 
         Raises: MissingOutputError that names the first ones that are not there.
         """
-        inputs, dataset = self.inputs(stage), self.graph.dataset.name
+        inputs, dataset = self.inputs(stage, variant), self.graph.dataset.name
         if missing := [key for key, of in inputs.items() if not of.is_made]:
             raise MissingOutputError(
                 where=str(self.place.relative_to(self.graph.folder.parent)),
@@ -253,8 +253,8 @@ class Output:
 class NeededOutputs:
     """Outputs that are needed together, such as the tokens of all files for the position of one.
 
-    While one is missing it is looked at first, so that asking again for each of 100,000 files does
-    not look at all 100,000 each time.
+    They are of one stage. While one is missing it is looked at first, so that asking again for each
+    of 100,000 files does not look at all 100,000 each time.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,6 @@
 """The stages of a dataset, in the order in which data goes through them."""
 
+from tokflow.attributes.stage import ATTRIBUTES
 from tokflow.exports.stage import EXPORT
 from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
@@ -8,7 +9,7 @@ from tokflow.stage import Stage
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.stage import TOKENS
 
-STAGES: tuple[Stage, ...] = (TOKENIZER, TOKENS, SELECTION, SPLIT, SEQUENCES, EXPORT)
+STAGES: tuple[Stage, ...] = (TOKENIZER, TOKENS, ATTRIBUTES, SELECTION, SPLIT, SEQUENCES, EXPORT)
 """Stages of a dataset that has raw files of its own; a new stage is a line here."""
 
 

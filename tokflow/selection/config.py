@@ -1,16 +1,19 @@
 """Section `select` of a dataset's YAML, and the columns that its expression may name."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from tokflow.attributes.config import Attributes, Kind
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
+from tokflow.stage import DatasetConfig
 from tokflow.store.config import Config
 
 if TYPE_CHECKING:  # it imports pyarrow.compute
-    from tokflow.selection.expression import Expression, Kind
+    from tokflow.selection.expression import Expression
 
-OWN_COLUMNS: "Mapping[str, Kind]" = {
+OWN_COLUMNS: Mapping[str, Kind] = {
     "num_tokens": "number",
     "num_chars": "number",
     "num_bytes": "number",
@@ -30,29 +33,30 @@ class SelectConfig(Config):
     """A yes or no about each document; default: all are kept.
 
     Columns are num_tokens, num_chars, num_bytes, bytes_per_token, file and those of
-    documents.keep_columns. The grammar is Python's: comparisons, `and`, `or`, `not`, `in`,
-    `is None`, arithmetic, `url.startswith('https')`, `number(stars) >= 10`,
+    documents.keep_columns and of attributes. The grammar is Python's: comparisons, `and`, `or`,
+    `not`, `in`, `is None`, arithmetic, `url.startswith('https')`, `number(stars) >= 10`,
     `num_tokens < quantile(0.99)`.
     """
 
-    def over(self, documents: DocumentsConfig) -> "Expression | None":
+    def over(self, dataset: DatasetConfig) -> "Expression | None":
         """Return the expression over the columns of a dataset; None where there is none.
 
         Raises: ConfigError where it is wrong.
         """
-        if not self.expression.strip():
-            return None
         from tokflow.selection.expression import parse
 
-        found = parse(self.expression, columns_of(documents))
-        if twice := [
-            name for name in found.names if name in OWN_COLUMNS and name in documents.keep_columns
-        ]:
+        if not self.expression.strip():
+            return None
+        found = parse(self.expression, columns_of(dataset))
+        kept, of_attributes = dataset.of(DocumentsConfig).keep_columns, dataset.of(Attributes)
+        meanings = Counter([*OWN_COLUMNS, *kept, *of_attributes.columns])
+        if twice := [name for name in found.names if meanings[name] > 1]:
             raise ConfigError(
                 where="",
                 expected="a column with one meaning",
-                found=f"{twice[0]}, which is of documents.keep_columns and of every dataset",
-                remedy="give the column of the raw files another name",
+                found=f"{twice[0]}, which two have of: every dataset, documents.keep_columns, "
+                "attributes",
+                remedy="write `name.column` for that of an attribute, or rename the column",
             )
         return found
 
@@ -62,6 +66,7 @@ def as_select(select: object) -> object:
     return {"expression": select} if isinstance(select, str) else select
 
 
-def columns_of(documents: DocumentsConfig) -> "dict[str, Kind]":
+def columns_of(dataset: DatasetConfig) -> dict[str, Kind]:
     """Return the columns that an expression may name, and their kinds."""
-    return {**dict.fromkeys(documents.keep_columns, "text"), **OWN_COLUMNS}
+    kept: dict[str, Kind] = dict.fromkeys(dataset.of(DocumentsConfig).keep_columns, "text")
+    return {**dataset.of(Attributes).kinds(), **kept, **OWN_COLUMNS}

@@ -8,17 +8,16 @@ and so is its negation.
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokflow.attributes.config import Kind
 from tokflow.errors import ConfigError, nearest
 from tokflow.store.tables import to_numpy
-
-Kind: TypeAlias = Literal["number", "text", "yes or no"]
 
 MAX_CHARS = 10_000
 MAX_DEPTH = 50
@@ -145,7 +144,7 @@ def parse(text: str, columns: Mapping[str, Kind]) -> Expression:
             terms = tree.values
         case _:
             terms = [tree]
-    rules = tuple(Rule(ast.unparse(term), compiler.expect("yes or no", term)) for term in terms)
+    rules = tuple(Rule(ast.unparse(term), compiler.expect("bool", term)) for term in terms)
     return Expression(
         text=ast.unparse(tree),
         rules=rules,
@@ -196,12 +195,12 @@ class _Compiler:
             case ast.Name() | ast.Attribute():
                 return self._column(node)
             case ast.BoolOp():
-                runs = [self.expect("yes or no", of) for of in node.values]
+                runs = [self.expect("bool", of) for of in node.values]
                 both = pc.and_kleene if isinstance(node.op, ast.And) else pc.or_kleene
-                return "yes or no", lambda of: _folded(both, [run(of) for run in runs])
+                return "bool", lambda of: _folded(both, [run(of) for run in runs])
             case ast.UnaryOp(op=ast.Not()):
-                run = self.expect("yes or no", node.operand)
-                return "yes or no", lambda of: pc.invert(run(of))
+                run = self.expect("bool", node.operand)
+                return "bool", lambda of: pc.invert(run(of))
             case ast.UnaryOp(op=ast.USub()):
                 run = self.expect("number", node.operand)
                 return "number", lambda of: pc.negate(run(of))
@@ -213,7 +212,7 @@ class _Compiler:
                 operands = [node.left, *node.comparators]
                 triples = zip(operands, node.ops, node.comparators, strict=False)
                 runs = [self._compare(*triple) for triple in triples]
-                return "yes or no", lambda of: _folded(pc.and_kleene, [run(of) for run in runs])
+                return "bool", lambda of: _folded(pc.and_kleene, [run(of) for run in runs])
             case ast.Call(func=ast.Name(id="number"), args=[of_text], keywords=[]):
                 run, name = self.expect("text", of_text), _shown(node)
                 return "number", lambda of: _as_number(run(of), name)
@@ -223,7 +222,7 @@ class _Compiler:
                 keywords=[],
             ) if attr in _OF_TEXT:
                 run, test = self.expect("text", of_text), _OF_TEXT[attr]
-                return "yes or no", lambda of: test(run(of), part)
+                return "bool", lambda of: test(run(of), part)
             case ast.Call(func=ast.Name(id=name)) if name in QUANTILES:
                 _refuse(node, f"a comparison with a number beside {name}()", _shown(node))
         _refuse(node, GRAMMAR, _shown(node))
@@ -252,8 +251,8 @@ class _Compiler:
             _refuse(right, "`is None`, or == in place of `is`", _shown(right))
         kind, first = self.compile(left)
         second = self._quantile(right, of=left) or self.expect(kind, right)
-        if kind == "yes or no" and not isinstance(op, ast.Eq | ast.NotEq):
-            _refuse(right, "== or != of a yes or no", _shown(right))
+        if kind == "bool" and not isinstance(op, ast.Eq | ast.NotEq):
+            _refuse(right, "== or != of a bool", _shown(right))
         compare = _COMPARISONS[type(op)]
         return lambda of: compare(first(of), second(of))
 
@@ -295,7 +294,7 @@ class _Compiler:
 def _constant(node: ast.Constant) -> tuple[Kind, Run]:
     match node.value:
         case bool() as value:
-            found: tuple[Kind, Any] = "yes or no", pa.scalar(value)
+            found: tuple[Kind, Any] = "bool", pa.scalar(value)
         case int() as value if abs(value) >= MAX_INTEGER:
             _refuse(node, f"a number below {MAX_INTEGER:,}", str(value))
         case float() as value if not np.isfinite(value):

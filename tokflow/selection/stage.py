@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.documents import DocumentsConfig
+from tokflow.attributes.config import Attributes, Kind
+from tokflow.attributes.stage import ATTRIBUTES
 from tokflow.errors import ConfigError
 from tokflow.selection.config import SelectConfig, columns_of
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
@@ -25,7 +26,7 @@ from tokflow.tokens.shard import TokenShard
 if (
     TYPE_CHECKING
 ):  # it imports pyarrow.compute, which datasets without a selection need not wait for
-    from tokflow.selection.expression import Documents, Expression, Kind
+    from tokflow.selection.expression import Documents, Expression
 
 SELECTION_VERSION = 1
 """Raised when the same input would give other bytes."""
@@ -62,23 +63,33 @@ class SelectionStage(Stage):
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the tokens: those of all partitions where a quantile is over all files."""
-        if not any(of.scope == "dataset" for of in _expression(dataset).quantiles):
-            return [Input(stage="tokens")]
-        why, remedy = ", of which quantile() is", "compare with file_quantile()"
-        return [Input(stage="tokens", reach="all", why_all=why, remedy=remedy)]
+        expression = _expression(dataset)
+        named = [
+            Input(stage=ATTRIBUTES.name, variant=of) for of in _attributes(dataset, expression)
+        ]
+        inputs = [Input(stage="tokens"), *named]
+        if not any(of.scope == "dataset" for of in expression.quantiles):
+            return inputs
+        of_all = {"why_all": ", of which quantile() is", "remedy": "compare with file_quantile()"}
+        return [replace(of, reach="all", **of_all) for of in inputs]
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides a selection: the tokens and the expression."""
-        files = _files_of(making)
+        files, dataset = _files_of(making), making.graph.dataset
+        expression = _expression(dataset)
         return _recipe(
-            _expression(making.graph.dataset),
-            all_tokens=files.digest if files else None,
+            expression,
+            attributes={
+                name: making.input(ATTRIBUTES.name, name).fingerprint
+                for name in _attributes(dataset, expression)
+            },
+            all_files=files.digest if files else None,
             tokens=making.input("tokens").fingerprint,
         )
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the selection of any shard."""
-        return _recipe(_expression(dataset), all_tokens=None)
+        return _recipe(_expression(dataset), attributes={}, all_files=None)
 
     def writer(self, making: Making) -> Writer:
         """Return what asks the expression of each document."""
@@ -88,7 +99,8 @@ class SelectionStage(Stage):
                 write_selection,
                 making.opened("tokens"),
                 making.of(SelectConfig).expression,
-                columns_of(making.of(DocumentsConfig)),
+                columns_of(making.graph.dataset),
+                attributes=opened_attributes(making),
                 quantiles=files.quantiles if files else {},
                 recipe=making.recipe,
             )
@@ -118,15 +130,19 @@ class _AllFiles:
     making: Making
     expression: "Expression"
     digest: str
-    """Digest of the fingerprints of all token shards."""
+    """Digest of the fingerprints of what all partitions have."""
 
     @cached_property
     def quantiles(self) -> dict[str, float | None]:
         """The quantiles over all files, by name; each table is read once."""
         asked = [of for of in self.expression.quantiles if of.scope == "dataset"]
         found: dict[str, list[npt.NDArray[np.float64]]] = {of.name: [] for of in asked}
-        for shard in self.making.opened_all("tokens"):
-            documents = documents_of(shard, self.expression.names)
+        names = _attributes(self.making.graph.dataset, self.expression)
+        tables = [self.making.opened_all(ATTRIBUTES.name, name) for name in names]
+        for number, shard in enumerate(self.making.opened_all("tokens")):
+            attributes = {name: of[number] for name, of in zip(names, tables, strict=True)}
+            columns = _columns(self.making.graph.dataset, attributes)
+            documents = documents_of(shard, self.expression.names, columns)
             for of in asked:
                 found[of.name].append(of.values_of(documents))
         return {of.name: of.of(np.concatenate(found[of.name])) for of in asked}
@@ -140,7 +156,12 @@ def _files_of(making: Making) -> _AllFiles | None:
     expression = _expression(making.graph.dataset)
 
     def of_all() -> _AllFiles:
-        of_files = (made.fingerprint for made in making.inputs("tokens").values())
+        names = _attributes(making.graph.dataset, expression)
+        all_inputs = [
+            making.inputs("tokens"),
+            *(making.inputs(ATTRIBUTES.name, of) for of in names),
+        ]
+        of_files = (made.fingerprint for inputs in all_inputs for made in inputs.values())
         digest = hashlib.sha256("\n".join(of_files).encode()).hexdigest()
         return _AllFiles(making, expression, digest)
 
@@ -149,19 +170,48 @@ def _files_of(making: Making) -> _AllFiles | None:
 
 
 def _expression(dataset: DatasetConfig) -> "Expression":
-    found = dataset.of(SelectConfig).over(dataset.of(DocumentsConfig))
+    found = dataset.of(SelectConfig).over(dataset)
     if found is None:
         raise LookupError(f"{dataset.name} selects nothing")
     return found
 
 
-def _recipe(expression: "Expression", *, all_tokens: str | None, **parents: str) -> Recipe:
-    of_all = {} if all_tokens is None else {"all_tokens": all_tokens}
-    config = {"expression": expression.text, **of_all}
+def _attributes(dataset: DatasetConfig, expression: "Expression") -> list[str]:
+    """Return the attributes of which an expression names a column."""
+    columns = dataset.of(Attributes).columns
+    return sorted({columns[name][0] for name in expression.names if name in columns})
+
+
+def opened_attributes(making: Making) -> dict[str, pa.ChunkedArray]:
+    """Return the columns of attributes that the expression of an output names, by that name."""
+    dataset = making.graph.dataset
+    names = _attributes(dataset, _expression(dataset))
+    return _columns(dataset, {name: making.opened(ATTRIBUTES.name, name) for name in names})
+
+
+def _columns(dataset: DatasetConfig, tables: Mapping[str, pa.Table]) -> dict[str, pa.ChunkedArray]:
+    columns = dataset.of(Attributes).columns.items()
+    return {as_: tables[name][of] for as_, (name, of) in columns if name in tables}
+
+
+def _recipe(
+    expression: "Expression",
+    *,
+    attributes: Mapping[str, str],
+    all_files: str | None,
+    **parents: str,
+) -> Recipe:
+    config = {
+        "expression": expression.text,
+        **({} if all_files is None else {"all_files": all_files}),
+        **({"attributes": dict(attributes)} if attributes else {}),
+    }
     return Recipe(stage="selection", version=SELECTION_VERSION, config=config, parents=parents)
 
 
-def documents_of(shard: TokenShard, names: Sequence[str]) -> "Documents":
+def documents_of(
+    shard: TokenShard, names: Sequence[str], attributes: Mapping[str, pa.ChunkedArray]
+) -> "Documents":
     """Return the columns of a shard that an expression names, each one array."""
     import pyarrow.compute as pc
 
@@ -176,7 +226,8 @@ def documents_of(shard: TokenShard, names: Sequence[str]) -> "Documents":
         columns["bytes_per_token"] = pc.divide(columns["num_bytes"], some)
     if "file" in names:
         columns["file"] = shard.origins.of_rows(to_numpy(table["row"]))[0]
-    if kept := [name for name in names if name not in columns and name != "file"]:
+    columns |= {name: of.combine_chunks() for name, of in attributes.items() if name in names}
+    if kept := [name for name in names if name not in columns]:
         of_shard = shard.kept_columns()
         columns |= {name: of_shard[name].combine_chunks() for name in kept}
     return Documents(columns)
@@ -185,9 +236,10 @@ def documents_of(shard: TokenShard, names: Sequence[str]) -> "Documents":
 def write_selection(
     shard: TokenShard,
     expression: str,
-    columns: Mapping[str, "Kind"],
+    columns: Mapping[str, Kind],
     folder: Path,
     *,
+    attributes: Mapping[str, pa.ChunkedArray],
     quantiles: Mapping[str, float | None],
     recipe: Recipe,
 ) -> None:
@@ -199,7 +251,7 @@ def write_selection(
 
     started = time.perf_counter()
     asked = parse(expression, columns)
-    documents = documents_of(shard, asked.names)
+    documents = documents_of(shard, asked.names, attributes)
     of_file = {of.name: of for of in asked.quantiles if of.name not in quantiles}
     try:
         own = {name: of.of(of.values_of(documents)) for name, of in of_file.items()}

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tokflow.attributes.config import Kind
 from tokflow.errors import ConfigError
-from tokflow.selection.expression import MAX_CHARS, Documents, Expression, Kind, parse
+from tokflow.selection.expression import MAX_CHARS, Documents, Expression, parse
 
 KINDS: dict[str, Kind] = {"n": "number", "m": "number", "t": "text", "meta.url": "text"}
 COLUMNS = {
@@ -76,8 +77,8 @@ def test_an_expression_is_yes_no_or_unknown_where_a_value_is_missing(
         ("n > 1 and\nmeta.ur == ''", "character 11", "a column"),
         ("n > '1'", "character 5", "a number"),
         ("t > 1", "character 5", "a text"),
-        ("n", "character 1", "a yes or no"),
-        ("n and m", "character 1", "a yes or no"),
+        ("n", "character 1", "a bool"),
+        ("n and m", "character 1", "a bool"),
         ("n == 1 > True", "character 10", "a number"),
         ("(n > 1) > (m > 1)", "character 12", "== or !="),
         ("n is 1", "character 6", "`is None`"),

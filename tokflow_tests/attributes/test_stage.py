@@ -1,0 +1,205 @@
+"""Columns from outside: aligned by row, by a kept column, by the hash of the text."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xxhash
+
+from tokflow.components import make_definitions
+from tokflow.errors import ChangedFileError, ConfigError
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.run import make_output
+from tokflow.pools.pool import ignore
+from tokflow_tests.outputs import problems_of
+from tokflow_tests.tiny import build, declare
+
+ROWS = {
+    "a.jsonl": [("one", "u1"), ("two", "u2"), ("three", None)],
+    "b.jsonl": [("four", "u4"), ("two", "u5")],
+}
+QUALITY = {"quality": "number"}
+
+
+def write_json(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def declared(folder: Path, scores: dict[str, Any] | None = None, **attributes: Any) -> Dataset:
+    for key, rows in ROWS.items():
+        write_json(folder / "raw" / key, [{"text": text, "url": url} for text, url in rows])
+    fields = {"documents": {"keep_columns": ["url"]}, "exports": ["bin"], **attributes}
+    named = {"scores": {"files": "scores/*", "columns": QUALITY, **scores}} if scores else {}
+    return declare(folder, attributes={**named, **fields.pop("more", {})}, **fields)
+
+
+def values_of(dataset: Dataset, column: str = "quality") -> list[list[Any]]:
+    graph = graph_of(dataset)
+    outputs = [graph.output("attributes", key, "scores") for key in graph.partitions]
+    return [graph.open(of)[column].to_pylist() for of in outputs]
+
+
+def counts_of(graph: BuildGraph, key: str) -> dict[str, int]:
+    return dict(graph.output("attributes", key, "scores").counts)
+
+
+def test_rows_are_those_of_each_raw_file_in_any_order(tmp_path: Path):
+    of_a = [{"row": 2, "quality": 3}, {"row": 0, "quality": 1}, {"row": 7, "quality": 9}]
+    write_json(tmp_path / "scores/a.jsonl", of_a)
+    write_json(tmp_path / "scores/b.jsonl", [{"row": 0, "quality": 4}, {"row": 1, "quality": 5}])
+    dataset = declared(tmp_path, {"key": "row"}, select="quality >= 3")
+    build(dataset)
+
+    assert values_of(dataset) == [[1.0, None, 3.0], [4.0, 5.0]]
+    assert counts_of(graph_of(dataset), "a.jsonl") == {
+        "num_documents": 3,
+        "num_without": 1,
+        "num_unused_rows": 1,
+    }
+    kept = [graph_of(dataset).open(graph_of(dataset).output("selection", key)) for key in ROWS]
+    assert [of.tolist() for of in kept] == [[False, False, True], [True, True]]
+    assert problems_of(dataset) == []
+
+
+def test_rows_count_in_each_file_of_a_group(tmp_path: Path):
+    for name, num in (("a", 3), ("b", 2)):
+        rows = [{"row": row, "quality": 10 * num + row} for row in reversed(range(num))]
+        write_json(tmp_path / "scores" / f"{name}.jsonl", rows)
+    dataset = declared(tmp_path, {"key": "row"}, raw={"files": "raw/*", "group": "1MB"})
+    build(dataset)
+
+    assert values_of(dataset) == [[30.0, 31.0, 32.0, 20.0, 21.0]]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_a_kept_column_finds_its_row_in_tables_of_all_files(tmp_path: Path, suffix: str):
+    (tmp_path / "scores").mkdir(parents=True)
+    table = {"url": ["u5", "u1", "u4", "u9"], "quality": [5, 1, None, 9]}
+    path = tmp_path / "scores" / f"all.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.table(table), path)
+    elif suffix == "csv":
+        path.write_text("quality,url\n5,u5\n1,u1\n,u4\n9,u9\n")
+    else:
+        rows = zip(table["url"], table["quality"], strict=True)
+        write_json(path, [{"url": url, "quality": quality} for url, quality in rows])
+    dataset = declared(tmp_path, {"key": "url"})
+    build(dataset)
+
+    assert values_of(dataset) == [[1.0, None, None], [None, 5.0]]
+
+
+def test_they_are_an_asset_between_the_tokens_and_the_selection(tmp_path: Path):
+    more = {"more": {"files": "scores/*", "key": "url", "columns": {"other": "text"}}}
+    dataset = declared(tmp_path, {"key": "url"}, select="quality > 0", more=more)
+    specs = make_definitions(dataset).resolve_all_asset_specs()
+    parents = {
+        "/".join(of.key.path[1:]): {"/".join(dep.asset_key.path[1:]) for dep in of.deps}
+        for of in specs
+    }
+
+    assert parents["attributes/scores"] == parents["attributes/more"] == {"tokens"}
+    assert parents["selection"] == {"tokens", "attributes/scores"}
+
+
+def test_equal_texts_have_one_value_by_the_hash_of_the_text(tmp_path: Path):
+    digest = xxhash.xxh3_128_hexdigest(b"two")
+    write_json(tmp_path / "scores/all.jsonl", [{"text_hash": digest, "quality": 2}])
+    dataset = declared(tmp_path, {"key": "text_hash"})
+    build(dataset)
+
+    assert values_of(dataset) == [[None, 2.0, None], [None, 2.0]]
+
+
+def test_what_is_not_named_by_select_makes_no_selection_again(tmp_path: Path):
+    for name, num in (("a", 3), ("b", 2)):
+        write_json(
+            tmp_path / "scores" / f"{name}.jsonl",
+            [{"row": row, "quality": 1, "other": 2} for row in range(num)],
+        )
+    scores = {"key": "row"}
+    build(declared(tmp_path, scores, select="quality > 0"))
+    more = {"more": {"files": "scores/*", "columns": {"other": "number"}}}
+
+    missing = make_plan(declared(tmp_path, scores, select="quality > 0", more=more)).missing
+    assert {of.output.title for of in missing} == {
+        "attributes of a.jsonl (more)",
+        "attributes of b.jsonl (more)",
+    }
+
+    write_json(tmp_path / "scores/b.jsonl", [{"row": 1, "quality": 0}])
+    missing = make_plan(declared(tmp_path, scores, select="quality > 0")).missing
+    reasons = {of.output.title: of.reason for of in missing}
+    assert "attributes of a.jsonl (scores)" not in reasons
+    assert reasons["selection of b.jsonl"] == "config changed (attributes.scores)"
+
+
+@pytest.mark.parametrize(
+    ("scores", "rows", "expected", "found"),
+    [
+        ({"key": "url"}, [{"url": "u1", "quality": 1}] * 2, "each key once", "1 several times"),
+        ({"key": "url"}, [{"quality": 1}, {"url": "u1"}], "a key in each row", "1 of 2 rows"),
+        ({"key": "url"}, [{"url": "x", "quality": 1}], "a row for some document", "1 rows, none"),
+        ({"key": "url"}, [{"url": "u1", "quality": "x"}], "a column of number", "string"),
+        ({"key": "url"}, [{"url": "u1"}], "columns url, quality", "url, without quality"),
+        ({"key": "text_hash"}, [{"text_hash": "zz", "quality": 1}], "keys of 32 hex", "non-hex"),
+    ],
+)
+def test_tables_that_cannot_be_right_are_errors(
+    tmp_path: Path, scores: dict[str, Any], rows: list[dict[str, Any]], expected: str, found: str
+):
+    write_json(tmp_path / "scores/all.jsonl", rows)
+
+    with pytest.raises(AssertionError) as error:
+        build(declared(tmp_path, scores))
+    assert f"expected {expected}" in str(error.value)
+    assert f"found {found}" in str(error.value)
+
+
+def test_a_table_that_changes_after_it_was_hashed_is_not_taken(
+    tmp_path: Path,
+):
+    path = tmp_path / "scores/all.jsonl"
+    write_json(path, [{"url": "u1", "quality": 1}])
+    dataset = declared(tmp_path, {"key": "url"})
+    graph = graph_of(dataset)
+    make_output(graph, "tokenizer", "tokenizer")
+    make_output(graph, "tokens", "a.jsonl")
+    output = graph.output("attributes", "a.jsonl", "scores")
+    writer = output.step.writer(output)
+    write_json(path, [{"url": "u1", "quality": 22}])
+
+    with pytest.raises(ChangedFileError):
+        writer.write(tmp_path, ignore)
+
+
+def test_rows_of_each_file_need_a_table_for_each(tmp_path: Path):
+    write_json(tmp_path / "scores/a.jsonl", [{"row": 0, "quality": 1}])
+
+    with pytest.raises(AssertionError, match=r"none of its own for b\.jsonl"):
+        build(declared(tmp_path, {"key": "row"}))
+
+
+@pytest.mark.parametrize(
+    ("scores", "attributes", "where"),
+    [
+        ({"key": "uri"}, {}, "test: attributes.scores.key"),
+        ({"key": "quality"}, {}, "test: attributes.scores.columns"),
+        ({"columns": {}}, {}, "test: attributes.scores.columns"),
+        ({"columns": {"url": "text"}}, {"select": "url == ''"}, "test: select"),
+        ({}, {"select": "scores.quality == ''"}, "test: select: character 19"),
+    ],
+)
+def test_wrong_attributes_are_errors_when_the_yaml_is_read(
+    tmp_path: Path, scores: dict[str, Any], attributes: dict[str, Any], where: str
+):
+    with pytest.raises(ConfigError) as error:
+        declared(tmp_path, {"key": "row", **scores}, **attributes)
+    assert error.value.where == where
