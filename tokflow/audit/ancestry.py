@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokflow.errors import MissingOutputError
+from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.exports import Export, Part
 from tokflow.exports.part import make_parts
 from tokflow.exports.reading import is_export
@@ -23,6 +23,7 @@ from tokflow.split.spans import Split
 from tokflow.split.stage import MIXED_SPLIT, SPLIT
 from tokflow.stage import Stage, stage_of
 from tokflow.store.integrity import check_files
+from tokflow.store.links import names_below
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import made_in
 from tokflow.tokenizers.stage import TOKENIZER
@@ -42,6 +43,17 @@ def dataset_folder_of(output: StoredOutput) -> Path:
     """Return `<store>/<dataset>`, if an output is where it was made; else a folder above it."""
     parents = output.folder.parents
     return parents[min(len(place_of(output).parts), len(parents)) - 1]
+
+
+def with_links(output: StoredOutput, problem: TokflowError) -> TokflowError:
+    """Return the error of a damaged file with the other outputs that it is in."""
+    names = names_below(Path(problem.where), dataset_folder_of(output))
+    others = [str(of) for of in names if of != Path(problem.where)]
+    if not others:
+        return problem
+    found = f"{problem.found}; it is one file with {', '.join(others)}"
+    remedy = "remove the folders of all these outputs and run `tokflow run` again"
+    return CorruptOutputError(**{**problem.fields(), "found": found, "remedy": remedy})
 
 
 class Ancestry:

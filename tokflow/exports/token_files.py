@@ -24,6 +24,7 @@ from tokflow.sequences.segments import Sequences
 from tokflow.split.spans import Split
 from tokflow.store.copies import SHORT_BYTES, CopiedRange, note_copies
 from tokflow.store.hashed_writer import HashedWriter
+from tokflow.store.links import LINKED_BYTES, has_linked
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
 from tokflow.store.store import StoredOutput
@@ -273,19 +274,20 @@ def copy_files(files: Sequence[tuple[StoredOutput, str]], new: Path) -> bool:
 
 
 def copy_file(path: Path, entry: FileEntry, new: Path) -> None:
-    """Copy a file of this entry, which the copy takes over, so that whoever compares the two finds
-    a copy that is not equal.
+    """Link to a file of this entry or, where that cannot be done, copy it: the new one has the same
+    entry, so that whoever compares it finds a copy that is not equal.
 
     The kernel copies, without any byte in this process, or on some file systems in no time; where
     it copies less than all, as some file systems have it, this process does.
 
     Raises: CorruptOutputError where the file has not the size of its entry.
     """
-    # Suppressed: the error of a kernel that does not copy between the two.
-    with path.open("rb") as source, new.open("wb") as file, suppress(AttributeError, OSError):
-        while os.copy_file_range(source.fileno(), file.fileno(), COPY_BYTES):
-            pass
-    if new.stat().st_size != entry.num_bytes:
+    if entry.num_bytes < LINKED_BYTES or not has_linked(path, new):
+        # Suppressed: the error of a kernel that does not copy between the two.
+        with path.open("rb") as source, new.open("wb") as file, suppress(AttributeError, OSError):
+            while os.copy_file_range(source.fileno(), file.fileno(), COPY_BYTES):
+                pass
+    if new.stat().st_size != entry.num_bytes and not new.samefile(path):
         shutil.copyfile(path, new)
     stamp = Stamp.of(new.stat())
     if stamp.num_bytes != entry.num_bytes:

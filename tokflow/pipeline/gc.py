@@ -21,7 +21,7 @@ nothing in it has changed for so long."""
 
 def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     """Return the outputs that no run of `dataset` would use, without the newest ones: the folder
-    of each and its bytes.
+    of each and the bytes that are free without it, and those before it.
 
     What the dataset refers to now always stays, and so do the `keep` outputs of each stage and
     file, or export, that were made last (it counts among them), and what `latest` of an export
@@ -64,10 +64,10 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         if found.folder.resolve() not in published
     ]
     unfinished = dataset.store.unfinished(dataset.folder, seconds=LEFTOVER_SECONDS)
-    return {
-        **{path: dataset.store.num_bytes(path) for path in (*older, *damaged) if path not in used},
-        **{path: num for path, num in unfinished.items() if path not in blocks},
-    }
+    return dataset.store.freed_bytes(
+        [path for path in (*older, *damaged) if path not in used],
+        {path: num for path, num in unfinished.items() if path not in blocks},
+    )
 
 
 def _is_built_for_mixtures(plan: Plan) -> bool:

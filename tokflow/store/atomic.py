@@ -35,6 +35,10 @@ class Keeper(Protocol):
     def put(self, temporary: Path, folder: Path) -> None:
         """Put what is in a temporary folder where it cannot be lost, before it takes its name."""
 
+    def link_equal(self, temporary: Path, folder: Path) -> None:
+        """Let files in a temporary folder, just before it takes its name, be links to equal ones of
+        the dataset."""
+
     def is_intact(self, folder: Path) -> bool:
         """Return whether a folder holds a finished output of which nothing is known to be wrong."""
 
@@ -115,7 +119,7 @@ class NewFolders:
         steps: list[tuple[Step, bool]] = [
             (lambda temporary, folder, store: store.put(temporary, folder), True),
             (_take_name, False),
-            (lambda temporary, folder, store: _sync(folder.parent), True),
+            (lambda temporary, folder, store: sync(folder.parent), True),
         ]
 
         def take(step: Step, folder: Path) -> None:
@@ -143,9 +147,9 @@ def new_file(path: Path) -> Iterator[Path]:
     try:
         with naming(path, temporary):
             yield temporary
-            _sync(temporary)
+            sync(temporary)
             temporary.replace(path)
-            _sync(path.parent)
+            sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -289,6 +293,7 @@ def _take_name(temporary: Path, folder: Path, store: Keeper) -> None:
 
     Raises: ForeignOutputError where a newer tokflow made the one that is there.
     """
+    store.link_equal(temporary, folder)
     aside = None
     if folder.is_dir() and not _is_same(folder, temporary, store):
         aside = _temporary_beside(folder)
@@ -377,11 +382,11 @@ def sync_all(temporary: Path) -> None:
     for inner, _, names in os.walk(temporary, topdown=False):
         for path in (f"{inner}{os.sep}{name}" for name in names):
             if path != run:
-                _sync(path)
-        _sync(inner)
+                sync(path)
+        sync(inner)
 
 
-def _sync(path: Path | str) -> None:
+def sync(path: Path | str) -> None:
     """Put a file or a folder on disk; what the disk refuses of a file is raised."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

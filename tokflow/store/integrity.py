@@ -3,7 +3,6 @@
 Else a bit that flips in the store becomes wrong training data with valid checksums.
 """
 
-import os
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -175,14 +174,6 @@ def is_compared() -> bool:
     return bool(_open)
 
 
-def linked(output: Stored, name: str, before: Stamp | None) -> None:
-    """Remember that a file which was known to be whole as it looked `before` is so still: it has a
-    link more, which changes one of its times."""
-    file = _file(output, name, output.manifest.files[name])
-    if file.is_whole(before) and not file.was_replaced(before):
-        file.trust()
-
-
 @contextmanager
 def report_damage_on_error(*outputs: Stored, only: Container[str] | None = None) -> Iterator[None]:
     """Let an error of the block, which reads files of `outputs`, give way to the damage that may be
@@ -249,7 +240,7 @@ class _File:
     def stamp(self) -> Stamp | None:
         """Return how the file looks now; None where there is none."""
         try:
-            return Stamp.of(os.stat(self.path))  # noqa: PTH116 (of many files: a Path costs more)
+            return Stamp.of_output(self.path)
         except OSError:
             return None
 
@@ -260,7 +251,8 @@ class _File:
 
     def is_whole(self, look: Stamp | None) -> bool:
         """Return whether it is known that the file was whole when it looked so."""
-        return look is not None and arrived.get(self.path) == (self.entry, look)
+        entry, stamp = arrived.get(self.path, (None, None))
+        return stamp is not None and entry == self.entry and stamp.is_still(look)
 
     def problem(self) -> CorruptOutputError | None:
         """Return what is wrong with the file on this disk, read if that is not known; None where
@@ -271,7 +263,7 @@ class _File:
         if self.is_whole(look):
             return None
         problem = broken_file(self.output.folder, self.name, self.entry)
-        if problem is None and look is not None and look == self.stamp():
+        if problem is None and look is not None and look.is_still(self.stamp()):
             arrived[self.path] = self.entry, look
         return problem
 

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, explained
@@ -96,6 +96,21 @@ class Stamp:
     def of(status: os.stat_result) -> "Stamp":
         """Return the stamp of a file with this status."""
         return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+    @staticmethod
+    def of_output(path: str) -> "Stamp":
+        """Return the stamp of a file of an output: its ctime is 0 where it is in several, since
+        each that comes or goes changes it. Raises: OSError."""
+        status = os.stat(path)  # noqa: PTH116 (of many files: a Path costs as much again)
+        stamp = Stamp.of(status)
+        return replace(stamp, ctime_ns=0) if status.st_nlink > 1 else stamp
+
+    def is_still(self, now: "Stamp | None") -> bool:
+        """Return whether a file of an output that looked so is as it was; it may have come into
+        another since."""
+        return now == self or (
+            now is not None and now.ctime_ns == 0 and now == replace(self, ctime_ns=0)
+        )
 
 
 arrived: dict[str, tuple[FileEntry, Stamp]] = {}

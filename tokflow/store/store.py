@@ -17,14 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
-from tokflow.store.atomic import (
-    in_use,
-    new_file,
-    point_latest_to,
-    sync_all,
-)
+from tokflow.store import links
+from tokflow.store.atomic import in_use, new_file, point_latest_to, sync, sync_all
 from tokflow.store.config import expanded
-from tokflow.store.integrity import ReadAgainError, Stored, given, linked
+from tokflow.store.integrity import ReadAgainError, Stored, given
 from tokflow.store.listed_files import Stamp, broken_files, check_sizes
 from tokflow.store.manifest import (
     MANIFEST_NAME,
@@ -37,9 +33,7 @@ from tokflow.store.manifest import (
     read_run,
 )
 from tokflow.store.unfinished import (
-    bytes_below,
     folder_of_segments_here,
-    link_file,
     remove_output,
     segments_folder,
     unfinished_here,
@@ -167,7 +161,7 @@ class Store:
     def marks(self, folder: Path, manifest: Manifest) -> object:
         """Return a value that changes as soon as a file of an output does."""
         paths = [f"{folder}/{name}" for name in (MANIFEST_NAME, *manifest.files)]
-        return [Stamp.of(os.stat(path)) for path in paths]  # noqa: PTH116 (a Path is slow)
+        return [Stamp.of_output(path) for path in paths]
 
     def is_known_damaged(self, folder: Path) -> bool:
         """Return whether a file of an output could not be had, and nobody made it again since."""
@@ -222,7 +216,7 @@ class Store:
     def link(self, output: Stored, name: str, new: Path) -> None:
         """Let `new`, a file of an output that is being made, be one of another, too, without a copy
         where that is possible."""
-        link_file(output.folder / name, new, output.manifest.files[name])
+        links.link_file(output.folder / name, new, output.manifest.files[name])
 
     def forget(self, path: Path) -> bool:
         """Drop a damaged copy of a file; return whether another can come."""
@@ -238,8 +232,16 @@ class Store:
     # Outputs are written.
 
     def put(self, temporary: Path, folder: Path) -> None:
-        """Put what is in a temporary folder where it cannot be lost, before it takes its name."""
+        """Put what is in a temporary folder where it cannot be lost, before it takes its name;
+        nobody may write to its files from then on."""
+        links.forbid_writing(temporary)
         sync_all(temporary)
+
+    def link_equal(self, temporary: Path, folder: Path) -> None:
+        """Let files in a temporary folder, just before it takes its name, be links to equal ones of
+        the dataset."""
+        for changed in links.link_equal(temporary, folder):
+            sync(changed)
 
     def point_latest(self, folder: Path) -> None:
         """Let `latest` beside an export lead to it. Raises: OSError."""
@@ -275,9 +277,10 @@ class Store:
         changed in it for `seconds`."""
         return unfinished_here(folder, seconds=seconds)
 
-    def num_bytes(self, folder: Path) -> int:
-        """Return the bytes of an output, or of what is not finished."""
-        return bytes_below(folder)
+    def freed_bytes(self, folders: Iterable[Path], unfinished: dict[Path, int]) -> dict[Path, int]:
+        """Return the bytes that are free in the store when outputs, and then what is not finished,
+        have been removed one after another."""
+        return links.freed_bytes([*folders, *unfinished])
 
     def remove_all(self, folders: Iterable[Path], *, seconds: float) -> None:
         """Remove outputs, what leads to them, and what is not finished; what another machine may
@@ -344,10 +347,7 @@ class StoredOutput:
     def link(self, name: str, new: Path) -> None:
         """Let `new`, a file of an output that is being made, be one of these files, too, without a
         copy where that is possible."""
-        path = self.folder / name
-        before = Stamp.of(path.stat()) if path.exists() else None
         self.store.link(self, name, new)
-        linked(self, name, before)
         given(self, name)
 
     def run(self) -> dict[str, Any]:

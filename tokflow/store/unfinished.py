@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tokflow.store.atomic import is_in_use, is_leftover, remove_empty
 from tokflow.store.latest import LATEST, named_by
-from tokflow.store.listed_files import broken_file
-from tokflow.store.manifest import MANIFEST_NAME, FileEntry, is_output_name
+from tokflow.store.links import freed_bytes
+from tokflow.store.manifest import MANIFEST_NAME, is_output_name
 
 SEGMENTS_SUFFIX = ".segments"
 
@@ -46,26 +46,16 @@ def is_segments_folder(path: Path) -> bool:
     return path.name == f".{name}{SEGMENTS_SUFFIX}" and is_output_name(name)
 
 
-def link_file(path: Path, new: Path, entry: FileEntry) -> None:
-    """Let `new` be a file of this entry, too, or a copy where the file system has no hard links."""
-    try:
-        os.link(path, new)
-    except OSError:
-        shutil.copyfile(path, new)
-        if problem := broken_file(new.parent, new.name, entry):
-            raise problem from None
-
-
 def unfinished_here(folder: Path, *, seconds: float, with_segments: bool = True) -> dict[Path, int]:
-    """Return what no run has finished in the folder of a dataset on this disk, and its bytes;
-    outputs are not entered. Of a store at a URL that tells which segments are in use, not here."""
-    found = {}
+    """Return what no run has finished in the folder of a dataset on this disk, and the bytes that
+    are free without it; outputs are not entered. Of a store at a URL that tells which segments are
+    in use, not here."""
+    found: list[Path] = []
     for inner, folders, files in os.walk(folder):
-        for path in (Path(inner, name) for name in (*folders, *files) if name.startswith(".")):
-            if _is_unfinished(path, seconds, with_segments=with_segments):
-                found[path] = bytes_below(path)
+        hidden = (Path(inner, name) for name in (*folders, *files) if name.startswith("."))
+        found += [of for of in hidden if _is_unfinished(of, seconds, with_segments=with_segments)]
         folders[:] = [name for name in folders if not _is_written_whole(Path(inner, name))]
-    return dict(sorted(found.items()))
+    return freed_bytes(sorted(found))
 
 
 def _is_unfinished(path: Path, seconds: float, *, with_segments: bool) -> bool:
@@ -85,11 +75,6 @@ def _is_written_whole(folder: Path) -> bool:
         or is_segments_folder(folder)
         or are_segments_here(folder)
     )
-
-
-def bytes_below(folder: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    return sum(path.stat().st_size for path in (folder, *folder.rglob("*")) if path.is_file())
 
 
 def remove_output(folder: Path, *, seconds: float) -> None:

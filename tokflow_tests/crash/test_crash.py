@@ -39,8 +39,8 @@ SIGNALS = {
 STEPPER = """
 import os, sys
 
-EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.symlink", "os.truncate",
-          "shutil.rmtree", "socket.connect", "subprocess.Popen"}
+EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.symlink", "os.link",
+          "os.chmod", "os.truncate", "shutil.rmtree", "socket.connect", "subprocess.Popen"}
 place, number, count_to, last = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], 0
 root = os.getpid()
 

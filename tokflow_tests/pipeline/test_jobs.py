@@ -174,7 +174,7 @@ def test_long_tasks_begin_first_and_ranges_of_a_large_file_are_short(
 
 
 def test_outputs_made_together_fail_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    sync = atomic._sync
+    sync = atomic.sync
 
     def full_disk(path: Path | str) -> None:
         if "/split/02.jsonl/" in str(path):
@@ -182,7 +182,7 @@ def test_outputs_made_together_fail_alone(tmp_path: Path, monkeypatch: pytest.Mo
         sync(path)
 
     monkeypatch.setattr(tasks, "MADE_TOGETHER", 64)
-    monkeypatch.setattr(atomic, "_sync", full_disk)
+    monkeypatch.setattr(atomic, "sync", full_disk)
     dataset = declare_in(tmp_path)
     (tmp_path / "raw" / "04.jsonl").write_text('{"txet": "b"}\n')
 

@@ -243,7 +243,7 @@ def test_every_file_is_on_disk_before_its_folder_takes_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     steps: list[tuple[str, str]] = []
-    sync, rename = atomic._sync, Path.rename
+    sync, rename = atomic.sync, Path.rename
 
     def note_sync(path: Path) -> None:
         sync(path)
@@ -253,7 +253,7 @@ def test_every_file_is_on_disk_before_its_folder_takes_its_name(
         steps.append(("rename", str(path)))
         return rename(path, to)
 
-    monkeypatch.setattr(atomic, "_sync", note_sync)
+    monkeypatch.setattr(atomic, "sync", note_sync)
     monkeypatch.setattr(Path, "rename", note_rename)
 
     folder = tmp_path / "k" / "out"
@@ -281,13 +281,13 @@ def write_in(new: NewFolders, folder: Path) -> None:
 def test_folders_written_together_wait_for_the_disk_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    sync, all_three = atomic._sync, threading.Barrier(3, timeout=20)
+    sync, all_three = atomic.sync, threading.Barrier(3, timeout=20)
 
     def sync_with_the_others(path: Path) -> None:
         all_three.wait()
         sync(path)
 
-    monkeypatch.setattr(atomic, "_sync", sync_with_the_others)
+    monkeypatch.setattr(atomic, "sync", sync_with_the_others)
     with NewFolders() as new:
         for name in "abc":
             write_in(new, tmp_path / name / "out")

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from tokflow.audit.ancestry import Ancestry, dataset_folder_of, place_of
+from tokflow.audit.ancestry import Ancestry, dataset_folder_of, place_of, with_links
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import (
@@ -274,7 +274,7 @@ class _Verifier:
     def _read_files(self, outputs: Iterable[StoredOutput]) -> None:
         new = [of for of in outputs if of.folder not in self._broken]
         for output, problems in zip(new, self._store.problems(new) if new else (), strict=True):
-            self._broken[output.folder] = output, [str(each) for each in problems]
+            self._broken[output.folder] = output, [str(with_links(output, of)) for of in problems]
 
     def ahead(self, items: Iterator[T]) -> Iterator[T]:
         """Yield items when the files of the next ones are read, too, as many as the store reads at

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store.atomic import remove
-from tokflow.store.copies import copies_in
+from tokflow.store.copies import CopiedRange, copies_in
 from tokflow.store.integrity import Stored
 from tokflow.store.latest import LATEST, named_by
+from tokflow.store.links import equal_files
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import (
     MANIFEST_NAME,
@@ -42,7 +43,7 @@ def publish(place: Place, temporary: Path, folder: Path) -> None:
     prefix = place.data_prefix(folder, data)
     manifest = read_manifest(temporary)
     files = manifest.files
-    in_segments = _in_segments(place, folder)
+    in_segments, equal = _in_segments(place, folder), equal_files(temporary, folder)
 
     def put(name: str) -> None:
         entry = files.get(name)
@@ -50,7 +51,7 @@ def publish(place: Place, temporary: Path, folder: Path) -> None:
             place.objects.copy(in_segments[entry.sha256], prefix + name, entry.num_bytes)
         else:
             path = temporary / name
-            place.objects.put_file(path, prefix + name, _copied(place, path))
+            place.objects.put_file(path, prefix + name, _copied(place, path, equal.get(name)))
 
     for_each(put, [*files, *([RUN_NAME] if (temporary / RUN_NAME).exists() else [])])
     there = _commit(place, folder, data, temporary)
@@ -61,10 +62,12 @@ def publish(place: Place, temporary: Path, folder: Path) -> None:
     note_bytes(manifest.num_bytes)
 
 
-def _copied(place: Place, new: Path) -> dict[int, Piece]:
-    """Return the objects of a place that have ranges of a new file, by where they begin in it."""
+def _copied(place: Place, new: Path, equal: Sequence[Path] | None) -> dict[int, Piece]:
+    """Return the objects of a place that have ranges of a new file, by where they begin in it;
+    `equal`: files that should have all of it."""
     found = {}
-    for each in copies_in(new):
+    whole = [CopiedRange(0, path, 0, new.stat().st_size) for path in equal or ()]
+    for each in whole[:1] or copies_in(new):
         is_here = each.path.is_relative_to(place.root)
         if is_here and (folder := place.output_folder(each.path)) is not None:
             key = key_of(place, folder, each.path)

@@ -217,6 +217,9 @@ class RemoteStore(Store):
     def put(self, temporary: Path, folder: Path) -> None:
         publication.publish(self.place, temporary, folder)
 
+    def link_equal(self, temporary: Path, folder: Path) -> None:
+        pass  # the server has copied what is equal; files here come and go
+
     def point_latest(self, folder: Path) -> None:
         latest = folder.parent / LATEST
         if named_by(latest) != folder.resolve():
@@ -259,10 +262,12 @@ class RemoteStore(Store):
         here = unfinished_here(folder, seconds=seconds, with_segments=False)
         return here | publication.find_unfinished(self.place, folder, seconds=seconds)
 
-    def num_bytes(self, folder: Path) -> int:
-        with suppress(TokflowError):
-            return self.read(folder).manifest.num_bytes
-        return super().num_bytes(folder)
+    def freed_bytes(self, folders: Iterable[Path], unfinished: dict[Path, int]) -> dict[Path, int]:
+        found = super().freed_bytes(folders, {})  # of what cannot be read
+        for folder in found:
+            with suppress(TokflowError):
+                found[folder] = self.read(folder).manifest.num_bytes
+        return found | unfinished
 
     def remove_all(self, folders: Iterable[Path], *, seconds: float) -> None:
         for_each(partial(self._remove, seconds=seconds), folders)

@@ -1,0 +1,165 @@
+"""Equal files of a dataset's outputs: one file on the disk, to which each output has a hard link.
+
+An export of the same tokens as another, or as its own version before, has files of equal bytes.
+They are compared, and replaced by links, before the output takes its name. Nobody may write to a
+file of a finished output, since that would change all of them.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from tokflow.store.listed_files import arrived, broken_file
+from tokflow.store.manifest import MANIFEST_NAME, FileEntry, is_output_name
+
+LINKED_BYTES = 4096
+"""A smaller file takes one block of a disk, and is not worth a look for its equal."""
+
+COMPARED_BYTES = 1 << 20
+"""Bytes of each of two files that are compared at once."""
+
+
+class _Listed(msgspec.Struct):
+    """The fields of a manifest that are needed here; the others are passed by, which is fast."""
+
+    stage: str
+    partition: str | None
+    files: dict[str, FileEntry]
+
+
+def link_file(path: Path, new: Path, entry: FileEntry) -> None:
+    """Let `new` be a file of this entry, too, or a copy where the file system has no hard links."""
+    if not has_linked(path, new):
+        shutil.copyfile(path, new)
+        if problem := broken_file(new.parent, new.name, entry):
+            raise problem
+
+
+def has_linked(path: Path, new: Path) -> bool:
+    """Let `new` be another name of a file; return whether it is."""
+    try:
+        os.link(path, new)
+    except OSError:
+        return False
+    return True
+
+
+def equal_files(temporary: Path, folder: Path) -> dict[str, list[Path]]:
+    """Return files of a dataset that have the bytes of those of an output, which is whole in
+    `temporary` and becomes `folder`, by their names: as manifests say, so that bytes must be
+    compared.
+
+    They are looked for in the outputs of the same stage and raw file, or in those of all exports,
+    and of these among the files that this process has read.
+    """
+    listed = _read(temporary)
+    files = {name: of for name, of in listed.files.items() if of.num_bytes >= LINKED_BYTES}
+    if not files or not is_output_name(folder.name):  # it is a segment
+        return {}
+    known: dict[FileEntry, list[Path]] = {entry: [] for entry in files.values()}
+    for output in _outputs_beside(folder, listed):
+        with suppress(OSError, msgspec.MsgspecError):  # damaged, or removed meanwhile
+            for name, entry in _read(output).files.items():
+                if entry in known:
+                    known[entry].append(output / name)
+    if listed.partition is None:  # it may be what one raw file gave, and was read for it
+        below = f"{folder.parents[2]}{os.sep}"
+        for path, (entry, _) in list(arrived.items()):
+            if entry in known and path.startswith(below):
+                known[entry].append(Path(path))
+    return {name: known[entry] for name, entry in files.items()}
+
+
+def link_equal(temporary: Path, folder: Path) -> list[Path]:
+    """Let files of an output, which is whole in `temporary` and becomes `folder`, be links to those
+    that have equal bytes; return the folders in which names changed.
+
+    All bytes are compared, so that no damaged file takes the place of a whole one. A file stays a
+    copy where the file system has no links, or refuses another one.
+    """
+    changed = []
+    for name, paths in equal_files(temporary, folder).items():
+        new = temporary / name
+        if any(_link(path, new) for path in paths):
+            changed.append(new.parent)
+        paths.append(new)  # of another name with the same bytes
+    return list(dict.fromkeys(changed))
+
+
+def forbid_writing(folder: Path) -> None:
+    """Let nobody write to the files that the manifest of an output lists."""
+    for name in _read(folder).files:
+        mode = os.stat(path := f"{folder}/{name}").st_mode  # noqa: PTH116 (a Path is slow)
+        if mode & 0o222:
+            os.chmod(path, mode & 0o555)  # noqa: PTH101 (as above)
+
+
+def _read(folder: Path) -> _Listed:
+    """Return what the manifest in a folder lists. Raises: OSError, msgspec.MsgspecError."""
+    with open(f"{folder}/{MANIFEST_NAME}", "rb") as file:  # noqa: PTH123 (a Path is slow)
+        return msgspec.json.decode(file.read(), type=_Listed)
+
+
+def _outputs_beside(folder: Path, listed: _Listed) -> Iterator[Path]:
+    """Yield the outputs of the same stage and file as one; of an export those of all exports."""
+    is_export = listed.partition is None and folder.parent.name != listed.stage
+    places = folder.parents[1].iterdir() if is_export else [folder.parent]
+    for place in places:
+        with suppress(OSError):
+            yield from (each for each in place.iterdir() if is_output_name(each.name))
+
+
+def _link(path: Path, new: Path) -> bool:
+    """Let `new` be another name of a file of equal bytes; return whether it has become one."""
+    with suppress(OSError):
+        there, here = path.stat(), new.stat()
+        is_near = there.st_dev == here.st_dev and there.st_size == here.st_size
+        if is_near and there.st_ino != here.st_ino and _are_equal(path, new):
+            spare = new.with_name(f"{new.name}.link")
+            if has_linked(path, spare):
+                spare.replace(new)
+                return True
+    return False
+
+
+def _are_equal(path: Path, other: Path) -> bool:
+    with path.open("rb", buffering=0) as one, other.open("rb", buffering=0) as two:
+        while data := one.read(COMPARED_BYTES):
+            if two.read(COMPARED_BYTES) != data:
+                return False
+        return not two.read(1)
+
+
+def names_below(path: Path, folder: Path) -> list[Path]:
+    """Return all names of a file below a folder, sorted: one, unless it has links."""
+    try:
+        number, num_links = path.stat().st_ino, path.stat().st_nlink
+    except OSError:
+        return []
+    if num_links == 1:
+        return [path]
+    found = []
+    for inner, _, _ in os.walk(folder):
+        with suppress(OSError), os.scandir(inner) as entries:
+            found += [Path(of.path) for of in entries if of.inode() == number]
+    return sorted(found)
+
+
+def freed_bytes(paths: Iterable[Path]) -> dict[Path, int]:
+    """Return the bytes that are free when files and folders have been removed one after another:
+    those of a file count with its last name, and not where another name stays."""
+    left: dict[tuple[int, int], int] = {}
+    found = {}
+    for path in paths:
+        found[path] = 0
+        for each in (path, *path.rglob("*")):
+            if each.is_file():
+                status = each.stat()
+                file = status.st_dev, status.st_ino
+                left[file] = left.get(file, status.st_nlink) - 1
+                found[path] += 0 if left[file] else status.st_size
+    return found
