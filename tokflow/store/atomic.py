@@ -293,12 +293,13 @@ def _take_name(temporary: Path, folder: Path, store: Keeper) -> None:
 
     Raises: ForeignOutputError where a newer tokflow made the one that is there.
     """
-    store.link_equal(temporary, folder)
     aside = None
-    if folder.is_dir() and not _is_same(folder, temporary, store):
-        aside = _temporary_beside(folder)
-        with suppress(FileNotFoundError):  # another process did so just now
-            folder.rename(aside)
+    if not (folder.is_dir() and _is_same(folder, temporary, store)):
+        store.link_equal(temporary, folder)
+        if folder.is_dir():
+            aside = _temporary_beside(folder)
+            with suppress(FileNotFoundError):  # another process did so just now
+                folder.rename(aside)
     try:
         temporary.rename(folder)
     except OSError:

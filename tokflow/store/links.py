@@ -1,8 +1,8 @@
 """Equal files of a dataset's outputs: one file on the disk, to which each output has a hard link.
 
 An export of the same tokens as another, or as its own version before, has files of equal bytes.
-They are compared, and replaced by links, before the output takes its name. Nobody may write to a
-file of a finished output, since that would change all of them.
+They are compared, and replaced by links, before the output takes its name. Nobody may write to the
+large files of a finished output, since that would change all of them.
 """
 
 import os
@@ -16,8 +16,8 @@ import msgspec
 from tokflow.store.listed_files import arrived, broken_file
 from tokflow.store.manifest import MANIFEST_NAME, FileEntry, is_output_name
 
-LINKED_BYTES = 4096
-"""A smaller file takes one block of a disk, and is not worth a look for its equal."""
+LINKED_BYTES = 1 << 16
+"""A smaller file is little beside what its output takes anyway, and is never a link."""
 
 COMPARED_BYTES = 1 << 20
 """Bytes of each of two files that are compared at once."""
@@ -91,10 +91,10 @@ def link_equal(temporary: Path, folder: Path) -> list[Path]:
 
 
 def forbid_writing(folder: Path) -> None:
-    """Let nobody write to the files that the manifest of an output lists."""
-    for name in _read(folder).files:
-        mode = os.stat(path := f"{folder}/{name}").st_mode  # noqa: PTH116 (a Path is slow)
-        if mode & 0o222:
+    """Let nobody write to those files of an output that may come to be in another, too."""
+    for name, entry in _read(folder).files.items():
+        if entry.num_bytes >= LINKED_BYTES:
+            mode = os.stat(path := f"{folder}/{name}").st_mode  # noqa: PTH116 (a Path is slow)
             os.chmod(path, mode & 0o555)  # noqa: PTH101 (as above)
 
 

@@ -232,8 +232,7 @@ class Store:
     # Outputs are written.
 
     def put(self, temporary: Path, folder: Path) -> None:
-        """Put what is in a temporary folder where it cannot be lost, before it takes its name;
-        nobody may write to its files from then on."""
+        """Put what is in a temporary folder where it cannot be lost, before it takes its name."""
         links.forbid_writing(temporary)
         sync_all(temporary)
 
@@ -347,8 +346,8 @@ class StoredOutput:
     def link(self, name: str, new: Path) -> None:
         """Let `new`, a file of an output that is being made, be one of these files, too, without a
         copy where that is possible."""
+        given(self, name)  # before a link changes its ctime
         self.store.link(self, name, new)
-        given(self, name)
 
     def run(self) -> dict[str, Any]:
         """Return what is known of the run that made it; empty where nothing is."""

@@ -13,13 +13,14 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.store import integrity
 from tokflow.store.integrity import Reading
+from tokflow.store.listed_files import broken_files
 from tokflow.store.manifest import FileEntry
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import walk
 from tokflow_tests.disks import flip
 from tokflow_tests.tiny import build, declare
 
-TEXTS = {"a.jsonl": ["one two three " * 200], "b.jsonl": ["four " * 300]}
+TEXTS = {"a.jsonl": ["one two three " * 2500], "b.jsonl": ["four " * 3000]}
 PARTS = {"train": {"fraction": 1.0}}
 
 WRITE_AND_KILL_AT_NTH_STEP = """
@@ -42,7 +43,7 @@ sys.addaudithook(kill)
 recipe = Recipe(stage="export", version=1, config={"name": name}, parents={})
 folder = dataset / "exports" / name / recipe.fingerprint[:16]
 with new_folder(folder, Store(dataset.parent)) as temporary:
-    (temporary / "tokens").write_bytes(b"token" * 1000)
+    (temporary / "tokens").write_bytes(b"token" * 20_000)
     manifest = Manifest(
         recipe=recipe, dataset="d", partition=None, counts={}, files=checksums(temporary)
     )
@@ -103,7 +104,7 @@ def test_an_export_that_is_the_tokens_of_one_file_is_that_file(tmp_path: Path):
     assert the(made, "train.bin").samefile(the(made, "tokens.bin"))
 
 
-def test_finished_files_are_read_only_and_go_as_before(tmp_path: Path):
+def test_large_files_of_finished_outputs_are_read_only_and_go_as_before(tmp_path: Path):
     made = declared(tmp_path)
     build(made)
 
