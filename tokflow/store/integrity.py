@@ -139,6 +139,7 @@ class Reading:
             self._given[file.path] = file
             if look is None or file.is_whole(look):
                 return
+            arrived.pop(file.path, None)  # of a file as it was, which a link would now excuse
             self._unknown.setdefault(file.path, look)
             self._numbers.put(file)
             if self._comparing is None:
