@@ -64,6 +64,6 @@ FILES = replace(
     name=lambda part, number, num, options: f"{part}/shard-{number:05d}.parquet",
 )
 
-# Version 2: labels of chats are -100 at the first token of each segment, too. Version 3: as
-# version 2 of parquet.
-FORMAT = FILES.format(EasydelOptions, version=3)
+# Version 2: labels of chats are -100 at the first token of each segment, too. Versions
+# 3 and 4: as 2 and 3 of parquet.
+FORMAT = FILES.format(EasydelOptions, version=4)

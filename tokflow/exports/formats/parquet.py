@@ -36,14 +36,14 @@ import operator
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import pyarrow as pa
 from pydantic import Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports.columns import OF_IDS, Lists, columns_in_files
+from tokflow.exports.columns import Lists, columns_in_files
 from tokflow.exports.options import Column, FileName, RowOptions
+from tokflow.exports.parquet_pages import ParquetFile
 from tokflow.exports.table_files import (
     TOKENS_PER_BATCH,
     ReadBatch,
@@ -83,21 +83,6 @@ class ParquetOptions(RowOptions):
         raise ConfigError(where="rename", expected=expected, found=found, remedy=remedy)
 
 
-def _new(path: Path, schema: pa.Schema, options: Any) -> Any:
-    import pyarrow.parquet as pq  # late: it imports ssl and every file system
-
-    # Ids hardly repeat within a page; the other columns are nearly all repetition.
-    of_ids = names_in_files(options, OF_IDS)
-    repeating = [
-        of.name if pa.types.is_string(of.type) else f"{of.name}.list.element"
-        for of in schema
-        if of.name not in of_ids
-    ]
-    settings: dict[str, Any] = {"use_dictionary": repeating, "write_statistics": False}
-    settings |= {"use_content_defined_chunking": True, "write_page_index": True}
-    return pq.ParquetWriter(path, schema, compression=options.compression, **settings)
-
-
 def _reader() -> ReadBatch:
     """Return a reader of row groups; a footer is read with the first of a file, and kept."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
@@ -113,12 +98,13 @@ def _reader() -> ReadBatch:
 
 FILES = TableFiles(
     name=lambda part, number, num, options: f"{part}-{number:05d}-of-{num:05d}.parquet",
-    new=_new,
+    new=lambda path, schema, options: ParquetFile(path, schema, options.compression),
     reader=_reader,
     at_once=lambda rows, options: min(
         options.sequences_per_group, sequences_within(TOKENS_PER_BATCH, rows.sequence_length)
     ),
 )
 
-# Version 2: pages end where the content says, and have an index.
-FORMAT = FILES.format(ParquetOptions, version=2)
+# Version 2: pages end where the content says, and have an index. Version 3: pages are written by
+# tokflow, and end behind the same row in all columns.
+FORMAT = FILES.format(ParquetOptions, version=3)
