@@ -155,6 +155,10 @@ class Making(Opened, Protocol):
         """The name of the export, or of the packing; mostly empty."""
 
     @property
+    def folder(self) -> Path:
+        """The folder that it will have in the store."""
+
+    @property
     def recipe(self) -> Recipe:
         """All that decides it."""
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
+import xxhash
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from tokflow.errors import ConfigError, nearest
@@ -74,6 +75,30 @@ def even_sizes(total: int, num: int) -> list[int]:
     return [size + 1] * more + [size] * (min(num, total) - more)
 
 
+def sizes_by_file(files: Sequence[tuple[str, int]], most: int) -> list[int]:
+    """Return the sizes of shards that hold whole raw files, or pieces of one that has more than
+    `most` values.
+
+    `files`: key and number of values of each; the last is what is made of the tails of all, which
+    has shards of its own. A shard ends behind a file whose key says so, one for each half of `most`
+    on average, so that a file more changes no shard behind the next such file.
+    """
+    sizes: list[int] = []
+    gathered = 0
+    *whole, (_, num_of_tails) = files
+    for key, num in whole:
+        if gathered + num > most:
+            sizes, gathered = [*sizes, gathered], 0
+        if num > most:
+            sizes += equal_sizes(num, most)
+            continue
+        gathered += num
+        draw = xxhash.xxh3_64_intdigest(key.encode()) / 2**64
+        if draw < min(0.5, 2 * num / most):
+            sizes, gathered = [*sizes, gathered], 0
+    return [size for size in (*sizes, gathered, *equal_sizes(num_of_tails, most)) if size]
+
+
 FILE_DIGITS = 5
 """Digits of a file's number in most formats, and of `-of-<n>`."""
 
@@ -86,6 +111,10 @@ def numbered_name(prefix: str | None, part: str, number: int, suffix: str) -> st
     return "_".join(filter(None, [prefix, part, f"{number:0{SHARD_DIGITS}d}{suffix}"]))
 
 
+BY_FILE_BYTES = 2**24
+"""Default size of a file of whole raw files, where a format's own default is one file."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartRows:
     """Facts of a part that decide, with its options, how its sequences are divided into files."""
@@ -96,26 +125,43 @@ class PartRows:
     """Only some tokens are loss tokens: documents are chats."""
     dtype: np.dtype[np.unsignedinteger]
     """Dtype of token ids."""
+    files: Sequence[tuple[str, int]] = ()
+    """Key and sequences of each raw file, in order; last those made of tails, or all where
+    sequences are not in the order of files."""
+    shards: Sequence[int] | None = None
+    """Sequences of each file that was written of whole raw files; None: they are worked out."""
 
 
 class ShardOptions(Config):
     """Division of a part into files, by number or by size."""
 
-    shards: Count | None = None
+    shards: Count | Literal["by_file"] | None = None
     """Files of each part, of equal size as far as it can be divided (num_shards); fewer where a
-    part has less. Give it or `shard_size`."""
+    part has less. Give it or `shard_size`. by_file: files of whole raw files, of up to `shard_size`
+    or a sixteenth of the default, so that another raw file leaves most of them as they were; those
+    are links to the files of the last export."""
     shard_size: Size | None = None
     """Most bytes of a file, such as 500MB."""
 
     def check(self) -> None:
         """Refuse a number of files beside their size."""
-        if self.shards is not None and self.shard_size is not None:
+        if self.num_shards is not None and self.shard_size is not None:
             raise ConfigError(
                 where="shards",
                 expected="none beside shard_size",
-                found=f"{self.shards:,}",
+                found=f"{self.num_shards:,}",
                 remedy="keep one of them",
             )
+
+    @property
+    def is_by_file(self) -> bool:
+        """True where files are of whole raw files."""
+        return self.shards == "by_file"
+
+    @property
+    def num_shards(self) -> int | None:
+        """Files of each part, where the YAML says how many."""
+        return None if self.shards == "by_file" else self.shards
 
     @property
     def is_divided(self) -> bool:
@@ -130,20 +176,27 @@ class ShardOptions(Config):
         usual: int | None,
         most: int | None = None,
         unit: str = "sequences",
+        rows: PartRows | None = None,
     ) -> list[int]:
         """Return how many of `total` items, each of so many bytes, go into each file of a part.
 
         `usual`: into each where the YAML does not say; None: one file has all. `most`: what a file
-        can hold; `unit`: what messages call the items.
+        can hold; `unit`: what messages call the items. `rows`: the part, where it can be divided by
+        raw files.
 
         Raises: ConfigError where files of such a number have more than `most`.
         """
-        if self.shards is None:
+        if self.num_shards is None:
             per_file = usual or total
+            if self.is_by_file:
+                per_file = (usual or BY_FILE_BYTES * 16 // item_bytes) // 16
             if self.shard_size is not None:
                 per_file = self.shard_size // item_bytes
-            return equal_sizes(total, max(1, min(per_file, most or per_file)))
-        sizes = even_sizes(total, self.shards)
+            per_file = max(1, min(per_file, most or per_file))
+            if not self.is_by_file or rows is None:
+                return equal_sizes(total, per_file)
+            return sizes_by_file(rows.files, per_file) if rows.shards is None else [*rows.shards]
+        sizes = even_sizes(total, self.num_shards)
         self.check_largest(max(sizes, default=0), most=most, unit=unit)
         return sizes
 
@@ -156,7 +209,7 @@ class ShardOptions(Config):
             raise ConfigError(
                 where="shards",
                 expected=f"files of at most {most:,} {unit}",
-                found=f"{self.shards:,}, and {largest:,} in one of them",
+                found=f"{self.num_shards:,}, and {largest:,} in one of them",
                 remedy="raise `shards`, or leave it out",
             )
 
@@ -167,7 +220,7 @@ class ShardOptions(Config):
         Raises: ConfigError.
         """
         if num_files > 10**digits:
-            option, change = ("shards", "lower") if self.shards else ("shard_size", "raise")
+            option, change = ("shards", "lower") if self.num_shards else ("shard_size", "raise")
             raise ConfigError(
                 where=option,
                 expected=f"at most {10**digits:,} files of a part, whose names sort as they follow "

@@ -96,7 +96,8 @@ class Part:
     @property
     def rows(self) -> PartRows:
         """Facts of this part that decide how its sequences are divided into files."""
-        return PartRows(self.num_sequences, self.sequence_length, self.has_loss_mask, self.dtype)
+        facts = self.num_sequences, self.sequence_length, self.has_loss_mask, self.dtype
+        return PartRows(*facts, files=self.packed.of_files)
 
     @property
     def num_tokens(self) -> int:
@@ -227,14 +228,19 @@ class Part:
         """Sequences of the part: those of each file, then those made of all tails."""
         return self.packed.num_sequences
 
-    def sequences(self, at_once: int | None = None) -> Iterator[Sequences]:
+    def sequences(
+        self, at_once: int | None = None, whole: range | None = None
+    ) -> Iterator[Sequences]:
         """Yield the part's sequences in order, `at_once` at a time; the last may be fewer.
 
         By default so many that they take some 50 MB. Only those `within`, if that is given: of
-        batches, those of all, cut.
+        batches, those of all, cut. `whole`: only those, in batches of their own.
         """
+        found = self.packed.sequences(at_once, within=self.within)
+        if whole is not None:
+            found = self.packed.sequences(at_once, within=whole, starts_anew=True)
         return self._counted(
-            self.packed.sequences(at_once, within=self.within),
+            found,
             num_tokens=lambda some: np.count_nonzero(some.segment_ids),
             num_loss_tokens=lambda some: np.count_nonzero(some.loss_mask),
             num_unsupervised_sequences=lambda some: np.count_nonzero(~some.loss_mask.any(axis=1)),

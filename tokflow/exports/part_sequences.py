@@ -70,6 +70,20 @@ class PartSequences:
         return int(self._firsts[-1])
 
     @property
+    def is_by_file(self) -> bool:
+        """True where sequences are in the order of raw files, those made of tails last."""
+        return self.shuffle_seed is None and bool(self._packed_files)
+
+    @property
+    def of_files(self) -> list[tuple[str, int]]:
+        """Key and sequences of each raw file, and last of what is made of tails; of all, where they
+        are in another order."""
+        if not self.is_by_file:
+            return [("", self.num_sequences)]
+        keys = [str(split.manifest.partition) for split in self.splits]
+        return list(zip([*keys, ""], np.diff(self._firsts).tolist(), strict=True))
+
+    @property
     def num_repeated_tokens(self) -> int:
         """Tokens that are in another sequence too, counted once less than they are there."""
         return self._count("num_repeated_tokens") + self._tails.num_repeated_more
@@ -95,16 +109,16 @@ class PartSequences:
         return {name: num + self._count(name) for name, num in self._tails.counts.items()}
 
     def sequences(
-        self, at_once: int | None = None, *, within: range | None = None
+        self, at_once: int | None = None, *, within: range | None = None, starts_anew: bool = False
     ) -> Iterator[Sequences]:
         """Yield the part's sequences in order, `at_once` at a time; the last may be fewer.
 
         By default so many that they take some 50 MB. Of those `within`, which may begin and end
-        anywhere, the batches are those of all, cut.
+        anywhere, the batches are those of all, cut; `starts_anew`: batches of their own.
         """
         within = range(self.num_sequences) if within is None else within
         at_once = at_once or self._at_once
-        first = min(len(within), -within.start % at_once)
+        first = 0 if starts_anew else min(len(within), -within.start % at_once)
         sizes = [first, *equal_sizes(len(within) - first, at_once)]
         for taken in cut(self._filled(within), sizes):
             if batch := list(taken):

@@ -1,7 +1,10 @@
 """The stage that writes exports: each of all partitions, in somebody's format."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
+from tokflow.errors import TokflowError
 from tokflow.exports.config import DeclaredExports, ExportConfig, export_recipe
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.part import Part, make_parts
@@ -10,8 +13,10 @@ from tokflow.exports.writing import ExportWriter
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, selection_stages
+from tokflow.store.latest import LATEST
 from tokflow.store.manifest import Recipe
-from tokflow.store.store import StoredOutput
+from tokflow.store.store import Store, StoredOutput
+from tokflow.store.stored_outputs import output_at
 
 ABOUT = "{}. It is made from all raw files; `latest` in its folder leads to the newest."
 
@@ -49,9 +54,14 @@ class ExportStage(Stage):
         Raises: MissingOutputError where a partition is not built; ConfigError where no token of
         chats is supervised.
         """
+        parts, config = parts_of(making), making.of(DeclaredExports).config(making.variant)
+        last = None
+        if getattr(config.options, "is_by_file", False):
+            last = _last_export(parts[0].splits[0].store, making.folder)
         return ExportWriter(
-            parts=parts_of(making),
-            config=making.of(DeclaredExports).config(making.variant),
+            parts=parts,
+            config=config,
+            last=last,
             dataset=making.graph.dataset.name,
             recipe=making.recipe,
             details=making.graph.export_details(),
@@ -72,6 +82,15 @@ class ExportStage(Stage):
 
 
 EXPORT = ExportStage()
+
+
+def _last_export(store: Store, folder: Path) -> StoredOutput | None:
+    """Return the export that was made before the one in a folder, if its files can be linked."""
+    with suppress(TokflowError, OSError):  # none, or none that can be read
+        found = output_at(store, folder.parent / LATEST)
+        if found and found.folder != folder and store.is_intact(found.folder):
+            return found
+    return None
 
 
 def _input(dataset: DatasetConfig, name: str) -> Input:

@@ -67,7 +67,15 @@ class TableFiles:
     def format(self, options: type[Config], *, version: int = 1) -> Format:
         """Return the format of these files alone."""
         write, portions, sizes = self.write, self.portions, self.sizes
-        return Format(options, layout_of_columns, write, portions, sizes=sizes, version=version)
+        return Format(
+            options,
+            layout_of_columns,
+            write,
+            portions,
+            sizes=sizes,
+            shard_name=self.name,
+            version=version,
+        )
 
     def bytes_of_row(self, rows: PartRows, options: Any) -> int:
         """Return the bytes that `shard_size` counts for a sequence of a part."""
@@ -80,7 +88,9 @@ class TableFiles:
         usual = sequences_within(TOKENS_PER_FILE, rows.sequence_length)
         if self.file_bytes is not None:
             usual = sequences_within(self.file_bytes, row_bytes)
-        sizes: list[int] = options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=usual)
+        sizes: list[int] = options.sizes(
+            rows.num_sequences, item_bytes=row_bytes, usual=usual, rows=rows
+        )
         return sizes
 
     def write(
@@ -93,7 +103,7 @@ class TableFiles:
         sizes, at_once = self.sizes(part.rows, options), self.at_once(part.rows, options)
         options.check_num_files(len(sizes))
         paths = [folder / name for name in self._names(part.name, len(sizes), options)]
-        for number, batches in files_of(part, sizes, at_once=at_once):
+        for number, batches in files_of(part, sizes, at_once=at_once, by_file=options.is_by_file):
             paths[number].parent.mkdir(exist_ok=True)
             with self.new(paths[number], schema, options) as writer:
                 for batch in batches:
@@ -124,7 +134,14 @@ class TableFiles:
 
         sizes, at_once = self.sizes(rows, options), self.at_once(rows, options)
         names, is_mapped = self._names(part, len(sizes), options), self.is_mapped(options)
-        return export.batch_portions(load, names, sizes, at_once, is_mapped=is_mapped and is_told)
+        return export.batch_portions(
+            load,
+            names,
+            sizes,
+            at_once,
+            is_mapped=is_mapped and is_told,
+            by_file=options.is_by_file,
+        )
 
 
 class KeptOfSequences:

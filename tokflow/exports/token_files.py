@@ -81,12 +81,12 @@ def cut_by_documents(
     shards of such a number have more than `most` tokens.
     """
     lengths = part.document_lengths()
-    if options.shards is None:
+    if options.num_shards is None:
         size = options.shard_size
         per_file = usual or part.num_tokens if size is None else size // part.dtype.itemsize
         sizes, counts = sizes_by_documents(lengths, max(1, min(per_file, most or per_file)))
     else:
-        sizes, counts = even_sizes_by_documents(lengths, options.shards)
+        sizes, counts = even_sizes_by_documents(lengths, options.num_shards)
         options.check_largest(int(sizes.max(initial=0)), most=most, unit="tokens")
     options.check_num_files(len(sizes), digits=digits)
     tokens = cut(part.stream(eos_first=eos_first), sizes.tolist())
@@ -217,17 +217,20 @@ def sequences_within(limit: int, size: int) -> int:
 
 
 def files_of(
-    part: Part, sizes: Sequence[int], *, at_once: int | None = None
+    part: Part, sizes: Sequence[int], *, at_once: int | None = None, by_file: bool = False
 ) -> Iterator[tuple[int, Iterator[Sequences]]]:
     """Yield the ordinal of each file and the sequences that go into it, as many as `sizes` says.
 
     Those of one file must be taken before the next file is. What is written at once depends
-    on `at_once` alone: a batch is cut only where a file ends. Only the files of the sequences
-    `part.within`, if that is given.
+    on `at_once` alone: a batch is cut only where a file ends; `by_file` it begins there, too. Only
+    the files of the sequences `part.within`, if that is given.
     """
     within = range(part.num_sequences) if part.within is None else part.within
     firsts = [0, *accumulate(sizes)]
     own = slice(bisect_left(firsts, within.start), bisect_left(firsts, within.stop))
+    if by_file:
+        edges = pairwise(firsts[own.start : own.stop + 1])
+        return enumerate((part.sequences(at_once, range(*of)) for of in edges), own.start)
     return enumerate(cut(part.sequences(at_once), sizes[own]), own.start)
 
 

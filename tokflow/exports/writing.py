@@ -25,6 +25,7 @@ from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, KeptOfDocuments, write_index
 from tokflow.exports.options import Padding
 from tokflow.exports.part import Part, inputs_of
+from tokflow.exports.shards import FileShard, LastExport, shards_of
 from tokflow.exports.token_files import take_hashed
 from tokflow.pools.pool import Advance
 from tokflow.sequences.config import Side, one_or_each
@@ -35,6 +36,10 @@ from tokflow.store.store import InStore, StoredOutput
 SEGMENT_TOKENS = 2**25
 """Tokens of the sequences that one task writes, padding included, and at least one file: a second
 of work of the fastest format, in proportion to the 10 ms of one output more."""
+
+
+Shards = dict[str, list[dict[str, Any]]]
+"""Files of whole raw files, by their parts, as the manifest has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,8 @@ class ExportWriter(Writer):
     recipe: Recipe
     details: Mapping[str, Any]
     """The tokens, as the manifest has them."""
+    last: StoredOutput | None = None
+    """The export that was made last: files of it that are still right are linked."""
 
     def write(self, folder: Path, progress: Advance) -> None:
         """Write the export with its index into an empty folder, manifest last.
@@ -90,11 +97,11 @@ class ExportWriter(Writer):
             inputs = own[0].packed.inputs_within(segment.within)
         fetching = store.fetching(inputs, has_numbers=segment is None or bool(own))
         with export_named(self.config), fetching:
-            counts = self._write_files(folder, segment)
-        files, recipe = checksums(folder, known=take_hashed(folder)), self.recipe
-        if segment is not None:
-            recipe = segment.recipe
-        self._write_manifest(folder, recipe, counts, files, time.perf_counter() - started)
+            counts, shards, linked = self._write_files(folder, segment)
+        files = checksums(folder, known={**take_hashed(folder), **linked})
+        recipe = self.recipe if segment is None else segment.recipe
+        seconds = time.perf_counter() - started
+        self._write_manifest(folder, recipe, counts, files, seconds, shards)
 
     def inputs(self) -> Sequence[InStore]:
         """Return the outputs that the parts are read from."""
@@ -103,7 +110,8 @@ class ExportWriter(Writer):
     def shares(self) -> list[ExportSegment]:
         """Return the segments that the export is made of; none where it is made as a whole.
 
-        They depend on the sequences and the config alone.
+        They depend on the sequences and the config alone; there are none either where files of the
+        last export are linked, and few are written.
 
         Raises: as `integrity.Reading`, of the tables that tell how many sequences there are.
         """
@@ -118,12 +126,19 @@ class ExportWriter(Writer):
                     return []
                 largest = max(sizes, default=1) * part.sequence_length
                 edges = [0, *accumulate(sizes)]
-                edges = [*edges[: -1 : max(1, SEGMENT_TOKENS // largest)], edges[-1]]
+                shards = self._shards(part)
+                if any(map(LastExport(self.last).has, shards)):
+                    return []
+                step = 1 if shards else max(1, SEGMENT_TOKENS // largest)
+                edges = [*edges[:-1:step], edges[-1]]
                 shares += [(part.name, range(*share)) for share in pairwise(edges)]
         if len(shares) < 2:
             return []
         found = [ExportSegment(number, self.recipe, *of) for number, of in enumerate(shares)]
         return [*found, ExportSegment(len(found), self.recipe)]
+
+    def _shards(self, part: Part) -> list[FileShard]:
+        return shards_of(part, self.config, self.recipe)
 
     def join(self, shares: Sequence[StoredOutput], folder: Path) -> None:
         """Make the export of its segments in the empty `folder`, manifest last. No file is copied
@@ -143,8 +158,14 @@ class ExportWriter(Writer):
         with export_named(self.config):
             counted = [replace(part, taken=taken[part.name]) for part in self.parts]
             counts = _counts_of(counted, self.config)
+            found, shards = iter(shares), Shards()
+            for part in self.parts:
+                for shard in self._shards(part):
+                    counts_then = next(found).manifest.counts.items()
+                    own = {name.removeprefix(f"{part.name}."): num for name, num in counts_then}
+                    shards.setdefault(part.name, []).append(shard.described(own))
         seconds = sum(segment.run().get("seconds", 0) for segment in shares)
-        self._write_manifest(folder, self.recipe, counts, files, seconds)
+        self._write_manifest(folder, self.recipe, counts, files, seconds, shards)
 
     def _join_file(self, name: str, segments: Sequence[StoredOutput], path: Path) -> FileEntry:
         """Make a file that some segments have; return its size and checksum."""
@@ -157,8 +178,11 @@ class ExportWriter(Writer):
         path.write_bytes(FORMATS[self.config.format].merge(found))
         return checksum(path)
 
-    def _write_files(self, folder: Path, segment: ExportSegment | None) -> dict[str, int]:
-        """Write the files of an export, or of a segment; return the counts of its manifest."""
+    def _write_files(
+        self, folder: Path, segment: ExportSegment | None
+    ) -> tuple[dict[str, int], Shards, dict[str, FileEntry]]:
+        """Write the files of an export, or of a segment; return the counts of its manifest, its
+        shards of raw files, and those that are links."""
         format_, options = FORMATS[self.config.format], self.config.options
         layout = self.config.layout
         names = format_.file_names(options, [part.name for part in self.parts])
@@ -168,16 +192,31 @@ class ExportWriter(Writer):
             made = [replace(part, within=segment.within) for part in made]
         # A part without tokens, or sequences, has no file.
         made = [of for of in made if (of.num_sequences if layout.is_packed else of.num_tokens)]
+        last, shards, linked = LastExport(self.last), Shards(), dict[str, FileEntry]()
         for part in made:
-            format_.write(part, options, folder)
+            own = [] if segment else self._shards(part)
+            if not own:
+                format_.write(part, options, folder)
+            for shard in own:
+                counted = Counter[str]()
+                if last.has(shard):
+                    files, counts_then = last.link(shard, folder)
+                    linked |= files
+                    counted.update(counts_then)
+                else:
+                    only = replace(part, within=shard.within, taken=counted)
+                    format_.write(only, options, folder)
+                if part.taken is not None:
+                    part.taken.update(counted)
+                shards.setdefault(part.name, []).append(shard.described(counted))
         if made:
             format_.finish(made, options, folder)
         if segment is not None and segment.part is not None:
             taken = ((of.name, *each) for of in made for each in (of.taken or {}).items())
-            return {f"{part}.{name}": num for part, name, num in taken}
+            return {f"{part}.{name}": num for part, name, num in taken}, {}, {}
         kept = KeptOfDocuments(parts[0].splits).names
         write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts), kept)
-        return {} if segment else _counts_of(parts, self.config)
+        return {} if segment else _counts_of(parts, self.config), shards, linked
 
     def _write_manifest(
         self,
@@ -186,6 +225,7 @@ class ExportWriter(Writer):
         counts: Mapping[str, int],
         files: Mapping[str, FileEntry],
         seconds: float,
+        shards: Shards,
     ) -> None:
         """Write the manifest, with what a reader must know of the files."""
         parts, layout = self.parts, self.config.layout
@@ -195,6 +235,8 @@ class ExportWriter(Writer):
             "parts": [part.name for part in parts],
             "keeps": list(layout.keeps),
         }
+        if any(shards.values()):
+            details["shards"] = shards
         if "loss_mask" not in layout.keeps and any(part.has_loss_mask for part in parts):
             details["lost"] = ["loss_mask"]
         if layout.is_packed:

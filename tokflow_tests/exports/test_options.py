@@ -23,8 +23,8 @@ NAMES: list[tuple[dict[str, Any], str]] = [
 ]
 
 BAD_SHARDS: list[tuple[dict[str, Any], str]] = [
-    ({"shards": 0}, f"shards: {ONE_OR_MORE}"),
-    ({"shards": "4"}, "shards: expected a whole number, found '4'; write 4"),
+    ({"shards": 0}, "shards: expected 1 or more or one of by_file, found 0"),
+    ({"shards": "4"}, "shards: expected a whole number or one of by_file, found '4'; write 4"),
     ({"shard_size": 0}, "shard_size: expected 1 .*found 0"),
     ({"shard_size": "much"}, "shard_size: expected bytes, .*found 'much'; write it as 500MB, 2GiB"),
     ({"shard_size": 1.5}, "shard_size: expected bytes, .*found 1.5"),

@@ -69,12 +69,12 @@ class LitdataOptions(ShardOptions):
     def chunk_sizes(self, num_tokens: int, itemsize: int) -> tuple[int, list[int]]:
         """Return the tokens of a full chunk, a multiple of block_size, and of each chunk of a
         part."""
-        if self.shards is None:
+        if self.num_shards is None:
             tokens = (self.shard_size or CHUNK_BYTES) // itemsize
             full = max(tokens // self.block_size, 1) * self.block_size
             return full, equal_sizes(num_tokens, full)
         num_blocks = -(-num_tokens // self.block_size)
-        sizes = [num * self.block_size for num in even_sizes(num_blocks, self.shards)]
+        sizes = [num * self.block_size for num in even_sizes(num_blocks, self.num_shards)]
         return max(sizes), [*sizes[:-1], num_tokens - sum(sizes[:-1])]
 
     @property
@@ -149,7 +149,7 @@ def _starts(ends: npt.NDArray[np.int64], first: int, stop: int) -> npt.NDArray[n
 
 def _check_size(num_bytes: int, options: LitdataOptions) -> None:
     if num_bytes > MAX_CHUNK_BYTES:
-        change = "lower `shard_size`" if options.shards is None else "raise `shards`"
+        change = "lower `shard_size`" if options.num_shards is None else "raise `shards`"
         raise ConfigError(
             where="",
             expected=f"chunks of at most {MAX_CHUNK_BYTES:,} bytes, which uint32 counts",

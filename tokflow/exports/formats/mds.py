@@ -150,7 +150,7 @@ def _settings(options: MdsOptions, dtype: np.dtype[np.void]) -> dict[str, Any]:
         "format": "mds",
         "compression": peer_name(options.compression, options.compression_level),
         "hashes": sorted(set(options.hashes)),
-        "size_limit": None if options.shards else options.shard_size or SHARD_BYTES,
+        "size_limit": None if options.num_shards else options.shard_size or SHARD_BYTES,
         "column_names": sorted(options.columns),
         "column_encodings": [f"ndarray:{column.base}:{column.shape[0]}" for column in columns],
         "column_sizes": [column.itemsize for column in columns],
@@ -176,10 +176,10 @@ def _sequences_within(num_bytes: int, options: MdsOptions, dtype: np.dtype[np.vo
 
 def _sizes(rows: PartRows, options: MdsOptions) -> list[int]:
     dtype = _dtype(options.columns, rows.sequence_length)
-    if options.shards is None:
+    if options.num_shards is None:
         per_shard = _sequences_within(options.shard_size or SHARD_BYTES, options, dtype)
         return equal_sizes(rows.num_sequences, per_shard)
-    sizes = even_sizes(rows.num_sequences, options.shards)
+    sizes = even_sizes(rows.num_sequences, options.num_shards)
     most = _sequences_within(MAX_SHARD_BYTES, options, dtype)
     options.check_largest(max(sizes, default=0), most=most, unit="sequences")
     return sizes

@@ -170,7 +170,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
     sizes = _sizes_of_rows(part.rows, options)
     options.check_num_files(len(sizes), digits=SHARD_DIGITS)
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    for number, batches in files_of(part, sizes, at_once=at_once):
+    for number, batches in files_of(part, sizes, at_once=at_once, by_file=options.is_by_file):
         name = _name(options, part.file_name, number)
         shape = (sizes[number], part.sequence_length)
         with ExitStack() as stack:
@@ -186,7 +186,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
 
 def _sizes_of_rows(rows: PartRows, options: NpyOptions) -> list[int]:
     row_bytes = rows.dtype.itemsize * rows.sequence_length
-    return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=None)
+    return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=None, rows=rows)
 
 
 def portions(export: Export, part: str) -> list[Portion]:
@@ -253,4 +253,5 @@ FORMAT = Format(
         parts, options.names, is_val=options.is_numbered
     ),
     sizes=lambda rows, options: _sizes_of_rows(rows, options) if options.is_divided else None,
+    shard_name=lambda part, number, num, options: _name(options, part, number),
 )

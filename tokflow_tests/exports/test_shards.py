@@ -1,0 +1,114 @@
+import operator
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.exports import Export, writing
+from tokflow.exports.options import sizes_by_file
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.run import build_dataset
+from tokflow_tests.disks import flip
+from tokflow_tests.exports.exporting import export
+from tokflow_tests.outputs import content, stored
+from tokflow_tests.tiny import declare
+
+FORMATS: list[dict[str, Any]] = [
+    {"format": "parquet", "sequences_per_group": 2},
+    {"format": "arrow", "padding": "longest", "sequences_per_batch": 3},
+    {"format": "jsonl", "compression": "gz", "shard_size": 1_200},
+    {"format": "easydel"},
+    {"format": "npy", "layout": "sequences", "shard_size": 320},
+]
+
+
+@pytest.mark.parametrize(
+    ("files", "sizes"),
+    [
+        ([("", 0)], []),
+        ([("", 25)], [10, 10, 5]),
+        ([("a", 6), ("b", 5), ("", 1)], [6, 5, 1]),
+        ([("a", 25), ("b", 0), ("c", 1), ("", 0)], [10, 10, 5, 1]),
+    ],
+)
+def test_a_shard_holds_whole_files_and_tails_have_their_own(
+    files: list[tuple[str, int]], sizes: list[int]
+):
+    assert sizes_by_file(files, 10) == sizes
+
+
+def test_one_file_more_changes_few_shards():
+    files = [(f"{number:03}", 1 + number % 7) for number in range(400)]
+    more = [*files[:50], ("049b", 3), *files[50:]]
+
+    before, after = (sizes_by_file([*of, ("", 0)], 20) for of in (files, more))
+
+    assert sum(after) == sum(before) + 3
+    assert max(after) <= 20
+    num_equal = num_leading(before, after) + num_leading(before[::-1], after[::-1])
+    assert num_equal > len(after) - 5
+
+
+def num_leading(before: list[int], after: list[int]) -> int:
+    return [*map(operator.eq, before, after), False].index(False)
+
+
+def dataset_in(folder: Path, options: dict[str, Any], *names: str) -> Dataset:
+    files = {}
+    for name in names:
+        choose = random.Random(name)
+        files[f"{name}.jsonl"] = ["x" * choose.randint(0, 40) + name for _ in range(6)]
+    export_ = {"shards": "by_file", "shard_size": 2_500, **options}
+    split = {"parts": {"train": {"fraction": 0.9}, "rest": {"fraction": 0.1}}}
+    packing = {"sequence_length": 8}
+    return declare(folder, files, exports=[export_], split=split, packing=packing)
+
+
+def inodes(folder: Path) -> set[int]:
+    return {path.stat().st_ino for path in folder.rglob("*0*") if path.is_file()}
+
+
+@pytest.mark.parametrize("options", FORMATS, ids=lambda of: of["format"])
+def test_a_file_more_leaves_the_other_shards_as_they_were(options: dict[str, Any], tmp_path: Path):
+    names = "abdefghijklmn"
+    last, _ = export(dataset_in(tmp_path / "store", options, *names))
+    now, manifest = export(dataset_in(tmp_path / "store", options, *names, "c"))
+    anew, _ = export(dataset_in(tmp_path / "anew", options, *names, "c"))
+
+    linked = inodes(now) & inodes(last)
+
+    assert content(now) == content(anew)
+    assert len(linked) > len(inodes(now)) / 2
+    for part in ("train", "rest"):
+        rows = [of["token_ids"] for of in Export(stored(now, manifest)).read(part)]
+        assert sum(map(len, rows)) == manifest.counts[f"{part}.num_sequences"]
+
+
+def test_workers_write_the_same_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    alone, _ = export(dataset_in(tmp_path / "alone", FORMATS[0], "a", "b", "c"))
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 1)
+    several, _ = export(dataset_in(tmp_path / "several", FORMATS[0], "a", "b", "c"))
+
+    assert content(several) == content(alone)
+
+
+@pytest.mark.parametrize("format_", ["llmc", "npy", "mds"])
+def test_a_format_whose_files_are_not_divided_so_refuses(format_: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"shards: expected a number, .* arrow, easydel, jsonl"):
+        declare(tmp_path, {"a.jsonl": []}, exports=[{"format": format_, "shards": "by_file"}])
+
+
+def test_a_damaged_shard_of_the_last_export_is_found_and_then_written_anew(tmp_path: Path):
+    names = "abdefghijklmn"
+    last, _ = export(dataset_in(tmp_path / "store", FORMATS[1], *names))
+    anew, _ = export(dataset_in(tmp_path / "anew", FORMATS[1], *names, "z"))
+    flip(sorted(last.glob("train-00000*"))[0])
+    dataset = dataset_in(tmp_path / "store", FORMATS[1], *names, "z")
+
+    [failed] = build_dataset(dataset).failed
+    now, _ = export(dataset)
+
+    assert isinstance(failed.error, CorruptOutputError)
+    assert content(now) == content(anew)
