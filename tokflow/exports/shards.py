@@ -10,10 +10,12 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+from tokflow.errors import CorruptOutputError
 from tokflow.exports.config import ExportConfig
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import KeptOfDocuments
 from tokflow.exports.part import Part
+from tokflow.store.integrity import check_files
 from tokflow.store.manifest import FileEntry, Recipe
 from tokflow.store.store import StoredOutput
 
@@ -80,15 +82,24 @@ class LastExport:
         """Return whether it has a file."""
         return shard.fingerprint in self._entries
 
-    def link(self, shard: FileShard, folder: Path) -> tuple[dict[str, FileEntry], dict[str, int]]:
+    def link(
+        self, shard: FileShard, folder: Path
+    ) -> tuple[dict[str, FileEntry], dict[str, int]] | None:
         """Make links to a file, and those of its name in other folders, below `folder`; return
-        their sizes and checksums, and the counts of what is in them."""
+        their sizes and checksums, and the counts of what is in them. None where it has no such
+        file, or a damaged one."""
+        if self._stored is None or not self.has(shard):
+            return None
         entry, linked = self._entries[shard.fingerprint], {}
-        files = self._stored.manifest.files if self._stored else {}
-        for name in files:
-            if self._stored and f"/{name}".endswith(f"/{entry['name']}"):
-                new = name.removesuffix(entry["name"]) + shard.name
-                (folder / new).parent.mkdir(parents=True, exist_ok=True)
-                self._stored.link(name, folder / new)
-                linked[new] = files[name]
+        files = self._stored.manifest.files
+        names = [name for name in files if f"/{name}".endswith(f"/{entry['name']}")]
+        try:
+            check_files(self._stored, only=names, fetches=False)
+        except CorruptOutputError:
+            return None
+        for name in names:
+            new = name.removesuffix(entry["name"]) + shard.name
+            (folder / new).parent.mkdir(parents=True, exist_ok=True)
+            self._stored.link(name, folder / new)
+            linked[new] = files[name]
         return linked, entry["taken"]

@@ -199,10 +199,9 @@ class ExportWriter(Writer):
                 format_.write(part, options, folder)
             for shard in own:
                 counted = Counter[str]()
-                if last.has(shard):
-                    files, counts_then = last.link(shard, folder)
-                    linked |= files
-                    counted.update(counts_then)
+                if found := last.link(shard, folder):
+                    linked |= found[0]
+                    counted.update(found[1])
                 else:
                     only = replace(part, within=shard.within, taken=counted)
                     format_.write(only, options, folder)
