@@ -50,8 +50,8 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/lint-imports >.venv/imports.txt || { cat .venv/imports.txt; exit 1; }
 	@$(BIN)/pytest --quiet -m "$(FAST)" -n 3 --dist loadfile $(ARGS) # many wait for processes
 
-test-deploy: $(READY) .venv-deploy/ready ## The services of deploy/ with a PostgreSQL: builds, restarts, retention, login
-	@$(BIN)/pytest --quiet tokflow_tests/deploy $(ARGS)
+test-deploy: $(READY) .venv-deploy/ready ## The services of deploy/ with a PostgreSQL: builds, restarts, backups, containers, login
+	@PYTHONPATH=.venv-deploy/lib $(BIN)/pytest --quiet tokflow_tests/deploy $(ARGS)
 
 test-dg: $(READY) .venv-dg/ready ## The wheel in a project that create-dagster makes, by dg's commands
 	@$(BIN)/pytest --quiet -m slow tokflow_tests/dg $(ARGS)
@@ -181,9 +181,12 @@ $(READY): pyproject.toml constraints.txt
 	@$(@D)/bin/python -m pip install -qq --requirement $<
 	@touch $@
 
-# Debian's Caddy, beside nothing else: a test of the login is skipped where it cannot be had.
-.venv-deploy/ready:
+# dagster-k8s, for the values of Dagster's chart, and Debian's Caddy: the test of the login is skipped
+# where that cannot be had.
+.venv-deploy/ready: tokflow_tests/deploy/requirements.txt constraints.txt | $(READY)
 	@mkdir -p $(@D)
+	@$(BIN)/python -m pip install -qq --no-deps --no-compile --upgrade --target $(@D)/lib --constraint constraints.txt \
+		--requirement $<
 	@command -v caddy >/dev/null || { cd $(@D) && apt-get -qq download caddy && \
 		dpkg -x caddy_*.deb . && rm caddy_*.deb; } || echo "No Caddy: its test is left out"
 	@touch $@
@@ -203,7 +206,7 @@ NEWEST ?= $(shell for of in 14 13 12 11; do python3.$$of -c "" 2>/dev/null && ec
 	@echo "Installing the oldest libraries that tokflow allows into $(@D): once"
 	@$(@D)/bin/python -m pip install -qq --upgrade "pip>=25.1" "uv>=0.9"
 	@$(@D)/bin/uv pip compile --quiet --python $(@D)/bin/python --resolution lowest-direct --no-header \
-		--extra lance --extra levanter --extra postgres --extra report --extra s3 --extra ui \
+		--extra docker --extra lance --extra levanter --extra postgres --extra report --extra s3 --extra ui \
 		--output-file $(@D)/lowest.txt pyproject.toml
 	@$(@D)/bin/python -m pip install -qq --constraint $(@D)/lowest.txt --editable . --group dev
 	@touch $@

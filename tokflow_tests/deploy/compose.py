@@ -1,7 +1,8 @@
-"""The compose file of deploy/, as Docker Compose would read it."""
+"""The compose files of deploy/, as Docker Compose would read them."""
 
 import re
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,12 @@ SECRETS = {
 }
 
 
-def read_compose(variables: Mapping[str, str]) -> Any:
-    """Return compose.yaml with its variables filled in.
+FILES = ("compose.yaml", "compose.runs.yaml")
+"""The second goes on top of the first, and gives each run a container."""
+
+
+def read_compose(variables: Mapping[str, str], *files: str) -> Any:
+    """Return compose.yaml, or those files as one, with their variables filled in.
 
     Raises: KeyError for one that is missing and has no default.
     """
@@ -31,4 +36,12 @@ def read_compose(variables: Mapping[str, str]) -> Any:
             return "$"
         return variables[name] if kind != ":-" or variables.get(name) else default
 
-    return yaml.safe_load(VARIABLE.sub(value, (DEPLOY / "compose.yaml").read_text()))
+    texts = [(DEPLOY / file).read_text() for file in files or FILES[:1]]
+    return reduce(_merged, [yaml.safe_load(VARIABLE.sub(value, text)) for text in texts])
+
+
+def _merged(under: Any, over: Any) -> Any:
+    if isinstance(under, dict) and isinstance(over, dict):
+        both = {name: _merged(under[name], over[name]) for name in under.keys() & over.keys()}
+        return {**under, **over, **both}
+    return [*under, *over] if isinstance(under, list) else over

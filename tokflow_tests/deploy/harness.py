@@ -10,15 +10,18 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import psycopg2
 import pytest
 
-from tokflow_tests.deploy.compose import DEPLOY, SECRETS, read_compose
+from tokflow_tests.deploy.compose import DEPLOY, FILES, SECRETS, read_compose
+from tokflow_tests.deploy.docker import Docker
 from tokflow_tests.serving import ask, free_port, wait_for
 
 OWN_CADDY = str(DEPLOY.parent / ".venv-deploy/usr/bin")
@@ -94,6 +97,7 @@ class Deployment:
     """Services of compose.yaml over a project in a folder."""
 
     def __init__(self, folder: Path, project: Path) -> None:
+        """`project` has all that it reads and builds in `data`, a volume."""
         self.folder, self.project = folder, project
         self.credentials: dict[str, str] = {}
         """What credentials.env holds."""
@@ -102,10 +106,15 @@ class Deployment:
         self.web_port, self._code_port = free_port(), free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._home = folder / "home"
-        self._home.mkdir()
+        for name in ("home", "user", "backups", "tmp", "postgres"):
+            (folder / name).mkdir()
         for name in ("dagster.yaml", "workspace.yaml"):
             shutil.copy(DEPLOY / name, self._home)
-        (folder / "postgres").mkdir()
+        self.docker = Docker(self.in_container)
+        """Takes the place of Docker, for services of `files[1]`."""
+        self.files: Sequence[str] = FILES[:1]
+        """The compose files that say what is started."""
+        self._started = time.time()
         self.postgres = Postgres(folder / "postgres")
         self.postgres.start()
         self.postgres.ask("CREATE DATABASE tokflow", "postgres")
@@ -116,10 +125,14 @@ class Deployment:
         return self._home / ".dagster"
 
     def start(self, *names: str, **variables: str) -> None:
-        """Start services as compose.yaml says, each once the ones before it are healthy."""
-        services = read_compose({**SECRETS, **variables})["services"]
+        """Start services as the compose files say, each once the ones before it are healthy."""
+        services = read_compose({**SECRETS, **variables}, *self.files)["services"]
         for name in names:
             service = services[name]
+            for volume in service.get("volumes", ()):
+                if volume.startswith("./"):
+                    source, target, _ = volume.split(":")
+                    shutil.copy(DEPLOY / source, self._here(target))
             with (self.folder / f"{name}.log").open("ab") as log:
                 self._processes[name] = subprocess.Popen(
                     [self._here(word) for word in service["command"]],
@@ -136,7 +149,7 @@ class Deployment:
         """Stop services, as `docker compose stop` or as a machine that fails does; return those
         that had to be killed."""
         late = []
-        services = read_compose(SECRETS)["services"]
+        services = read_compose(SECRETS, *self.files)["services"]
         for name in names:
             process = self._processes.pop(name)
             own = getattr(signal, services[name].get("stop_signal", "SIGTERM"))
@@ -149,6 +162,45 @@ class Deployment:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         return late
+
+    def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a service once, as `docker compose run` does, and return how it ended."""
+        service = read_compose(SECRETS)["services"][name]
+        command = [self._here(word) for word in service["entrypoint"]]
+        return subprocess.run(
+            [*command, *arguments],
+            cwd=self.project,
+            env=self._environment(service),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Return the variables of a service."""
+        return self._environment(read_compose(SECRETS, *self.files)["services"][name])
+
+    def written(self) -> list[str]:
+        """Return the files outside of all volumes that services have written, which containers
+        with a root to read could not have."""
+        volumes = [self.state, self.folder / "user/.cache", self.project / "data"]
+        roots = [self._home, self.folder / "user", self.project]
+        return [
+            str(path)
+            for path in chain.from_iterable(root.rglob("*") for root in roots)
+            if path.is_file() and path.stat().st_mtime > self._started
+            if not any(path.is_relative_to(volume) for volume in volumes)
+            if path.suffix != ".pyc" and path.name != "dagster.yaml"
+        ]
+
+    def in_container(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a container of the image with these variables."""
+        image = {"DAGSTER_HOME": str(self._home), "DAGSTER_DISABLE_TELEMETRY": "1"}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        outside = {"PATH": path, "PYTHONPATH": str(DEPLOY.parent)}
+        outside |= {"HOME": str(self.folder / "user"), "TMPDIR": str(self.folder / "tmp")}
+        here = {name: self._here(value) for name, value in variables.items()}
+        return {**outside, **image, "MPLCONFIGDIR": str(self.folder / "tmp"), **here}
 
     @contextmanager
     def proxy(self) -> Iterator[int]:
@@ -175,6 +227,7 @@ class Deployment:
     def close(self) -> None:
         """End everything."""
         self.stop(*self._processes, kill=True)
+        self.docker.close()
         self.postgres.stop("immediate")
 
     def log(self, name: str) -> str:
@@ -202,10 +255,7 @@ class Deployment:
     def _environment(self, service: Mapping[str, Any]) -> dict[str, str]:
         """Return the variables of a service and of its image, and nothing else."""
         own = {**service["environment"], **(self.credentials if "env_file" in service else {})}
-        image = {"DAGSTER_HOME": str(self._home), "DAGSTER_DISABLE_TELEMETRY": "1"}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        outside = {"PATH": path, "HOME": str(self._home), "PYTHONPATH": str(DEPLOY.parent)}
-        return {**outside, **image, **{name: self._here(of) for name, of in own.items()}}
+        return self.in_container({name: str(value) for name, value in own.items()})
 
     def _here(self, text: str) -> str:
         """Return a word of a command, or a value, for this machine."""
@@ -213,7 +263,13 @@ class Deployment:
             "0.0.0.0": "127.0.0.1",
             "@postgres:5432": f"@127.0.0.1:{self.postgres.port}",
             ":3000": f":{self.web_port}",
+            "tcp://docker:2375": self.docker.url,
+            "tcp://docker-stop:2375": self.docker.url,
             "/srv/dagster": str(self._home),
+            "/srv/project/data": str(self.project / "data"),
+            "/srv/backups": str(self.folder / "backups"),
+            "deploy/backup.py": str(DEPLOY / "backup.py"),
+            "/tmp/pruned": str(self.folder / "tmp/pruned"),
         }
         whole = {"code": "127.0.0.1", "4000": str(self._code_port), "3000": str(self.web_port)}
         for there, of in here.items():

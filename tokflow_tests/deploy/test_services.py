@@ -1,6 +1,7 @@
-"""The services of compose.yaml with a real PostgreSQL: builds, restarts, retention, the login."""
+"""The services of deploy/ with a real PostgreSQL: builds, restarts, backups, the login."""
 
 import json
+import shutil
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +10,16 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from dagster import DagsterInstance
 
-from tokflow_tests.deploy.compose import SECRETS
+from tokflow_tests.deploy.compose import FILES, SECRETS
 from tokflow_tests.deploy.harness import Deployment, deployment
 from tokflow_tests.projects import attributes, declare_in, make_project
 from tokflow_tests.serving import wait_for, webhook
 
 pytestmark = pytest.mark.deploy
+
+MANIFEST = "data/store/tales/exports/bin/latest/_tokflow/manifest.json"
 
 SERVICES = ("code", "webserver", "daemon")
 
@@ -28,6 +32,8 @@ LAUNCH = """mutation($execution: ExecutionParams!) {
   }
 }"""
 
+TERMINATE = "mutation($run: String!) { terminateRun(runId: $run) { __typename } }"
+
 RUNS = "{runsOrError{... on Runs{results{runId status rootRunId jobName}}}}"
 
 
@@ -35,17 +41,17 @@ RUNS = "{runsOrError{... on Runs{results{runId status rootRunId jobName}}}}"
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """A deployment of two small datasets, one of which takes some seconds to build."""
     project = make_project(tmp_path_factory.mktemp("project"))
-    (project / "data").mkdir()
+    (project / "data/large").mkdir(parents=True)
     (project / "data/a.txt").write_text("Once upon a time.\n" * 50)
-    (project / "large").mkdir()
     lines = "".join(f"{number} and {number**2} are numbers\n" for number in range(200_000))
     for name in "ab":
-        (project / f"large/{name}.txt").write_text(lines + name)
+        (project / f"data/large/{name}.txt").write_text(lines + name)
     packing, exports = {"sequence_length": 8}, ["bin"]
-    tales = attributes("tales", packing=packing, exports=exports)
+    tales = attributes("tales", packing=packing, exports=exports, store="data/store")
     declare_in(project, "tales", tales)
     large = {
-        "raw": {"files": "large/*.txt"},
+        "raw": {"files": "data/large/*.txt"},
+        "store": "data/store",
         "exports": exports,
         "tokenizer": {"kind": "trained", "vocab_size": 300},
     }
@@ -88,8 +94,7 @@ def build(deployed: Deployment, job: str = "tales_build") -> str:
 def test_a_build_is_launched_by_graphql_and_recorded_in_postgres(deployed: Deployment):
     run_id = build(deployed)
 
-    manifest = deployed.project / "store/tales/exports/bin/latest/_tokflow/manifest.json"
-    assert json.loads(manifest.read_text())["dataset"] == "tales"
+    assert json.loads((deployed.project / MANIFEST).read_text())["dataset"] == "tales"
     [[status]] = deployed.postgres.ask(f"SELECT status FROM runs WHERE run_id = '{run_id}'")
     assert status == "SUCCESS"
     assert not list(deployed.state.rglob("*.db"))
@@ -155,7 +160,9 @@ def test_a_run_that_a_crash_of_the_machine_ends_is_done_again(deployed: Deployme
     second = wait_for(again, "the second run")
     assert second != first
     assert runs(deployed)[first]["status"] == "FAILURE"
-    assert (deployed.project / "store/slow/exports/bin/latest/_tokflow/manifest.json").is_file()
+    assert (
+        deployed.project / "data/store/slow/exports/bin/latest/_tokflow/manifest.json"
+    ).is_file()
 
 
 def test_retention_removes_old_runs_but_for_those_that_say_what_is_built(deployed: Deployment):
@@ -164,7 +171,6 @@ def test_retention_removes_old_runs_but_for_those_that_say_what_is_built(deploye
     assert (deployed.state / "storage" / same).is_dir()
 
     deployed.start("retention", TOKFLOW_KEEP_DAYS="0")
-    wait_for(lambda: "removed" in deployed.log("retention"), "retention")
     deployed.stop("retention")
 
     left = runs(deployed)
@@ -197,6 +203,78 @@ def test_who_knows_the_password_gets_through_the_proxy_and_no_page_of_elsewhere(
         assert status_of(port, "/graphql?query={version}", **login) == 403
         of_another_name = Request(f"http://127.0.0.1:{port}/server_info", headers=login)
         assert urlopen(of_another_name, timeout=60).read() == b""
+
+
+def test_a_backup_brings_back_history_and_data(deployed: Deployment):
+    run_id = build_after_change(deployed)
+    tree = contents(deployed.project / "data")
+    for _ in range(2):
+        deployed.start("backup")  # until it says that it has made one
+        assert deployed.stop("backup") == []
+    first, second = sorted((deployed.folder / "backups").iterdir())
+    assert deployed.run("restore", second.name).returncode == 1, "services go on"
+
+    deployed.stop(*SERVICES)
+    deployed.postgres.ask("DROP DATABASE tokflow", "postgres")
+    deployed.postgres.ask("CREATE DATABASE tokflow", "postgres")
+    shutil.rmtree(deployed.project / "data")
+    (deployed.project / "data").mkdir()
+    restored = deployed.run("restore", second.name)
+
+    assert restored.returncode == 0, restored.stderr
+    assert contents(deployed.project / "data") == tree
+    assert (first / MANIFEST).stat().st_ino == (second / MANIFEST).stat().st_ino
+    deployed.files = FILES  # from here on runs have containers
+    deployed.start(*SERVICES)
+    assert runs(deployed)[run_id]["status"] == "SUCCESS"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_run_has_a_container_of_its_own_with_limits_of_its_own(deployed: Deployment):
+    made = (deployed.project / MANIFEST).stat().st_mtime_ns
+    run_id = build(deployed)
+
+    [container] = deployed.docker.containers
+    assert container["Image"] == "tokflow"
+    assert container["Labels"]["dagster/run_id"] == run_id
+    assert container["Cmd"][:3] == ["dagster", "api", "execute_run"]
+    assert "TOKFLOW_ALERT_WEBHOOK" not in str(container["Env"])
+    host = container["HostConfig"]
+    assert host["Memory"] == 8 * 1024**3
+    assert (host["ReadonlyRootfs"], host["AutoRemove"], host["Init"]) == (True, True, True)
+    assert (host["CapDrop"], host["SecurityOpt"]) == (["ALL"], ["no-new-privileges:true"])
+    assert host["NetworkMode"] == "tokflow_inside"
+    assert [network for network, _ in deployed.docker.networks] == ["tokflow_outside"]
+    assert "tokflow_store:/srv/project/data" in str(host["Binds"])
+    assert (deployed.project / MANIFEST).stat().st_mtime_ns == made, "the restored one was not used"
+
+
+def test_a_run_in_a_container_is_stopped_from_the_web_ui_and_a_killed_one_is_noticed(
+    deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+):
+    (deployed.project / "data/large/a.txt").write_text("another\n" * 2_000_000)
+    [stopped, killed] = [str(launch(deployed, "slow_build")["run"]["runId"]) for _ in range(2)]
+    wait_for(lambda: runs(deployed)[stopped]["status"] == "STARTED", "start")
+
+    deployed.ask(TERMINATE, run=stopped)
+    wait_for(lambda: runs(deployed)[stopped]["status"] == "CANCELED", "cancellation")
+    wait_for(lambda: runs(deployed)[killed]["status"] == "STARTED", "start")
+    deployed.docker.kill(list(deployed.docker.processes)[-1])
+
+    for name, value in deployed.environment("daemon").items():
+        monkeypatch.setenv(name, value)
+    with DagsterInstance.from_config(str(deployed.state.parent)) as instance:
+        run = instance.get_run_by_id(killed)
+        assert run
+        assert instance.run_launcher.check_run_worker_health(run).status.value == "FAILED"
+
+
+def test_services_write_to_their_volumes_alone(deployed: Deployment):
+    assert deployed.written() == []
 
 
 def test_every_service_ends_when_it_is_told_to(deployed: Deployment):
