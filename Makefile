@@ -16,6 +16,10 @@ FAST := not slow and not deploy and not interop and not crash and not integrity 
 # Where it is set, every process compiles all of tokflow anew.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Modules are compiled when they are first imported. Most never are, and to compile all that pip
+# installs takes several times as long as to install it.
+export PIP_COMPILE := 0
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-clouds test-deploy test-dg test-ray test-slow test-crash test-integrity test-interop test-ui \
 	environments test-newest test-lowest test-next test-faults test-mutants golden fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \

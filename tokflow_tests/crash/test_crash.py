@@ -27,8 +27,8 @@ pytestmark = pytest.mark.crash
 SEED = os.environ.get("SEED", "1")
 KILLS = int(os.environ.get("KILLS", "20"))
 OFTEN = ("build", "exports", "download")
-TURNS = (*OFTEN, *OFTEN, "workers", *OFTEN, *OFTEN, "recorded")
-"""The scenarios in turn; the last two take several seconds to import what they need."""
+TURNS = (*OFTEN, "workers", *OFTEN, *OFTEN, *OFTEN, "recorded")
+"""The scenarios in turn; two of them take several seconds to import what they need."""
 
 SIGNALS = {
     "SIGKILL": signal.SIGKILL,

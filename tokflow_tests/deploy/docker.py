@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -16,14 +17,17 @@ VERSION = {"ApiVersion": "1.47", "MinAPIVersion": "1.24", "Version": "27.0.0"}
 class Docker:
     """Serves containers on loopback. One that is started is a process with its command."""
 
-    def __init__(self, environment: Callable[[Mapping[str, str]], dict[str, str]]) -> None:
-        """`environment` gives the variables of a process, from those of its container."""
+    def __init__(
+        self, environment: Callable[[Mapping[str, str]], dict[str, str]], project: Path, log: Path
+    ) -> None:
+        """`environment` gives the variables of a process, from those of its container. `project` is
+        the working folder of the image, `log` gets what processes print."""
         self.containers: list[dict[str, Any]] = []
         """What was asked for at each creation."""
         self.networks: list[tuple[str, str]] = []
         """A network and the container that was connected to it."""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._environment = environment
+        self._environment, self._project, self._log = environment, project, log
         docker = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -87,13 +91,15 @@ class Docker:
 
     def _start(self, name: str) -> None:
         container = self.containers[int(name, 16) - 1]
-        self.processes[name] = subprocess.Popen(
-            container["Cmd"],
-            env=self._environment(dict(of.split("=", 1) for of in container["Env"])),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with self._log.open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                container["Cmd"],
+                cwd=self._project,
+                env=self._environment(dict(of.split("=", 1) for of in container["Env"])),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def _end(self, name: str, how: signal.Signals) -> None:
         process = self.processes[name]

@@ -110,7 +110,7 @@ class Deployment:
             (folder / name).mkdir()
         for name in ("dagster.yaml", "workspace.yaml"):
             shutil.copy(DEPLOY / name, self._home)
-        self.docker = Docker(self.in_container)
+        self.docker = Docker(self.in_container, project, folder / "containers.log")
         """Takes the place of Docker, for services of `files[1]`."""
         self.files: Sequence[str] = FILES[:1]
         """The compose files that say what is started."""
@@ -197,7 +197,8 @@ class Deployment:
         """Return the environment of a container of the image with these variables."""
         image = {"DAGSTER_HOME": str(self._home), "DAGSTER_DISABLE_TELEMETRY": "1"}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        outside = {"PATH": path, "PYTHONPATH": str(DEPLOY.parent)}
+        installed = f"{DEPLOY.parent}{os.pathsep}{self.project}"  # by pip, in an image
+        outside = {"PATH": path, "PYTHONPATH": installed}
         outside |= {"HOME": str(self.folder / "user"), "TMPDIR": str(self.folder / "tmp")}
         here = {name: self._here(value) for name, value in variables.items()}
         return {**outside, **image, "MPLCONFIGDIR": str(self.folder / "tmp"), **here}
@@ -229,6 +230,13 @@ class Deployment:
         self.stop(*self._processes, kill=True)
         self.docker.close()
         self.postgres.stop("immediate")
+
+    def last_events(self, run_id: str) -> str:
+        """Return the last events of a run, for the message of a test that fails."""
+        events = self.postgres.ask(
+            f"SELECT event FROM event_logs WHERE run_id = '{run_id}' ORDER BY id DESC LIMIT 8"
+        )
+        return "\n".join(event[:2_000] for [event] in events)
 
     def log(self, name: str) -> str:
         """Return what a service has printed."""

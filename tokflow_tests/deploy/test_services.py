@@ -87,7 +87,7 @@ def build(deployed: Deployment, job: str = "tales_build") -> str:
         found = str(runs(deployed)[run_id]["status"])
         return found if found in ("SUCCESS", "FAILURE", "CANCELED") else None
 
-    assert wait_for(status, job) == "SUCCESS"
+    assert wait_for(status, job) == "SUCCESS", deployed.last_events(run_id)
     return run_id
 
 
@@ -208,10 +208,12 @@ def test_who_knows_the_password_gets_through_the_proxy_and_no_page_of_elsewhere(
 def test_a_backup_brings_back_history_and_data(deployed: Deployment):
     run_id = build_after_change(deployed)
     tree = contents(deployed.project / "data")
-    for _ in range(2):
-        deployed.start("backup")  # until it says that it has made one
+    backups = deployed.folder / "backups"
+    for number in (1, 2):
+        deployed.start("backup")  # until it is well, as it is once there is one
+        wait_for(lambda number=number: len([*backups.glob("20*")]) == number, "a backup")
         assert deployed.stop("backup") == []
-    first, second = sorted((deployed.folder / "backups").iterdir())
+    first, second = sorted(backups.iterdir())
     assert deployed.run("restore", second.name).returncode == 1, "services go on"
 
     deployed.stop(*SERVICES)
@@ -236,7 +238,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_run_has_a_container_of_its_own_with_limits_of_its_own(deployed: Deployment):
     made = (deployed.project / MANIFEST).stat().st_mtime_ns
-    run_id = build(deployed)
+    run_id = build(deployed)  # of nothing, for what was restored is up to date
 
     [container] = deployed.docker.containers
     assert container["Image"] == "tokflow"

@@ -23,3 +23,11 @@ def built(url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     build_all(folder, url)
     return folder
+
+
+@pytest.fixture(scope="session")
+def stages(url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the same dataset and one export, which a copy of takes little."""
+    folder = tmp_path_factory.mktemp("stages")
+    build_all(folder, url, exports=["mds"])
+    return folder

@@ -24,12 +24,12 @@ FIELDS: dict[str, Any] = {
 """A dataset with rejects and cut documents, so that every kind of file is there."""
 
 
-def build_all(folder: Path, url: str) -> None:
+def build_all(folder: Path, url: str, **fields: Any) -> None:
     """Build the dataset in `folder`, one of its raw files fetched from `url`."""
     write_raw(folder, TEXTS)
     with (folder / "raw/b.jsonl").open("a") as file:
         file.write('{"text": 5}\n')
-    build(declared(folder, url))
+    build(declared(folder, url, **fields))
 
 
 def declared(folder: Path, url: str, **fields: Any) -> Dataset:

@@ -51,26 +51,26 @@ def made_by(built: BuildResult, folder: Path) -> dict[str, dict[str, bytes]]:
     }
 
 
-def copies(built: Path, folder: Path, output: Path) -> Iterator[tuple[Path, Path]]:
+def copies(stages: Path, folder: Path, output: Path) -> Iterator[tuple[Path, Path]]:
     """Yield a copy for each file of an output, and the file in it."""
     for ordinal, name in enumerate(files_of(output)):
         (folder / str(ordinal)).mkdir()
-        copy = copy_of(built, folder / str(ordinal))
-        yield copy, copy / output.relative_to(built) / name
+        copy = copy_of(stages, folder / str(ordinal))
+        yield copy, copy / output.relative_to(stages) / name
         shutil.rmtree(copy)
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("stage", CHANGES)
 def test_a_run_makes_the_right_bytes_or_none(
-    stage: str, fault: Callable[[Path], None], built: Path, url: str, tmp_path: Path
+    stage: str, fault: Callable[[Path], None], stages: Path, url: str, tmp_path: Path
 ):
     (tmp_path / "right").mkdir()
-    folder = copy_of(built, tmp_path / "right")
+    folder = copy_of(stages, tmp_path / "right")
     right = made_by(rebuilt(folder, url, stage), folder)
-    of_first_run = content(built / "store")
+    of_first_run = content(stages / "store")
 
-    for copy, path in copies(built, tmp_path, outputs(built / "store")[stage][0]):
+    for copy, path in copies(stages, tmp_path, outputs(stages / "store")[stage][0]):
         fault(path)
         again = rebuilt(copy, url, stage)
         for name, files in made_by(again, copy).items():
@@ -82,9 +82,9 @@ def test_a_run_makes_the_right_bytes_or_none(
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("stage", CHANGES)
 def test_who_only_looks_writes_nothing(
-    stage: str, fault: Callable[[Path], None], built: Path, url: str, tmp_path: Path
+    stage: str, fault: Callable[[Path], None], stages: Path, url: str, tmp_path: Path
 ):
-    for copy, path in copies(built, tmp_path, outputs(built / "store")[stage][0]):
+    for copy, path in copies(stages, tmp_path, outputs(stages / "store")[stage][0]):
         fault(path)
         before = touched(copy / "store")
         export = copy / "store/small/exports/mds/latest"
@@ -93,7 +93,7 @@ def test_who_only_looks_writes_nothing(
             lambda path=path: inspect_output(path.parent),
             lambda export=export: inspect_output(export),
             lambda export=export: trace_tokens(export, part="train", start=0, stop=1),
-            lambda copy=copy: make_plan(declared(copy, url)),
+            lambda copy=copy: make_plan(declared(copy, url, exports=["mds"])),
         ]
         for look in looks:
             try:

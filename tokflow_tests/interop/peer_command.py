@@ -1,6 +1,6 @@
 """What the scripts of `peers/` have in common; imports numpy and the standard library alone.
 
-    python <peer>.py read FOLDER PART OUT.npz [JSON options]
+    python <peer>.py read FOLDER OUT PART,PART... [JSON options]  # into OUT/PART.npz
     python <peer>.py write DOCUMENTS.npz FOLDER [JSON options]
 
 A script says `from peer_command import run` and ends with `run(read=read, write=write)`:
@@ -22,9 +22,9 @@ def run(*, read=None, write=None):
     """Do what the command line asks."""
     command, *arguments = sys.argv[1:]
     if command == "read":
-        folder, part, out, *rest = arguments
-        arrays = read(Path(folder), part, **_options(rest))
-        np.savez(out, **arrays)
+        folder, out, parts, *rest = arguments
+        for part in parts.split(","):
+            np.savez(Path(out) / f"{part}.npz", **read(Path(folder), part, **_options(rest)))
     elif command == "write":
         documents, folder, *rest = arguments
         with np.load(documents) as arrays:
