@@ -159,6 +159,10 @@ class Making(Opened, Protocol):
         """The folder that it will have in the store."""
 
     @property
+    def place(self) -> Path:
+        """The folder of all its versions."""
+
+    @property
     def recipe(self) -> Recipe:
         """All that decides it."""
 
@@ -199,6 +203,12 @@ class Writer:
     """Writes the files of one output, whole or by shares; goes to another process as it is."""
 
     __slots__ = ()
+
+    @property
+    def begun(self) -> Recipe | None:
+        """The recipe by which an output is called until its raw files were read; None where all
+        that decides it is known."""
+        return None
 
     def write(self, folder: Path, progress: Advance) -> None:
         """Write the output into an empty folder, manifest last."""

@@ -152,7 +152,11 @@ def _run_share(
 def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exception]]:
     """Build a dataset; return its JSON summary and the errors of failed outputs."""
     look = partial(
-        make_plan, dataset, partitions=asked.partitions, progress=partial(_while_hashing, asked)
+        make_plan,
+        dataset,
+        partitions=asked.partitions,
+        progress=partial(_while_hashing, asked),
+        reads_once=not asked.in_dagster,
     )
     plan = look()
     made = [of.output.folder for of in plan.planned if of.is_made]

@@ -42,7 +42,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.stages import for_mixtures
-from tokflow.raw.files import stamp_of
+from tokflow.raw.hashes import stamp_of
 from tokflow.shown import counted
 from tokflow.stage import RAW
 from tokflow.store.store import Store

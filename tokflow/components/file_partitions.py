@@ -32,7 +32,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.status import STATES, FileStatus, file_statuses
 from tokflow.raw import RawFile, RawPartition, RawSource
-from tokflow.raw.files import HashCache, stamp_of
+from tokflow.raw.hashes import HashCache, stamp_of
 from tokflow.shown import clipped, counted, redact
 from tokflow.split.mixed_split import source_and_key
 from tokflow.stage import RAW

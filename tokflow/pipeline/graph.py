@@ -44,7 +44,7 @@ class BuildGraph:
 
     A snapshot: raw files are looked at once, when first asked for. With `offline` remote ones are
     taken as they were fetched last, and servers are asked only what a pattern matches now. With
-    `rehash` local raw files are hashed, whatever is remembered of them.
+    `rehash` local raw files are hashed, whatever is remembered of them. `reads_once`: see RawFiles.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class BuildGraph:
         *,
         offline: bool = False,
         rehash: bool = False,
+        reads_once: bool = False,
         is_refreshed: bool = False,
     ) -> None:
         """`is_refreshed`: the manifests of other machines were just fetched."""
@@ -65,7 +66,7 @@ class BuildGraph:
         """The stages by their names."""
         self.folder: Path = dataset.folder
         """Folder of all outputs of the dataset."""
-        self.files = RawFiles(dataset, offline=offline, rehash=rehash)
+        self.files = RawFiles(dataset, offline=offline, rehash=rehash, reads_once=reads_once)
         self.ahead: TokensAhead | None = None
         """The file that tokens are copied to as they are made, while an export of them is built."""
         self._outputs: dict[tuple[str, str, str], Output] = {}

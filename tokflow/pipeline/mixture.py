@@ -35,7 +35,7 @@ class MixtureGraph(BuildGraph):
     @cached_property
     def of_sources(self) -> Mapping[str, BuildGraph]:
         """The graphs of the sources by their names, the first of which has the tokenizer of all."""
-        how = {"offline": self.files.offline, "rehash": self.files.rehash}
+        how = {of: getattr(self.files, of) for of in ("offline", "rehash", "reads_once")}
         return {of.name: BuildGraph(of, **how) for of in self.dataset.sources}
 
     def online(self) -> "MixtureGraph":

@@ -139,7 +139,7 @@ class Output:
 
         Raises: ForeignOutputError where a newer tokflow made it: it is left as it is.
         """
-        if not holds_output(self.folder):
+        if self.is_first_of_kind or not holds_output(self.folder):
             return None
         try:
             return self.manifest()

@@ -23,7 +23,7 @@ from tokflow.store.integrity import (
     trust_files,
 )
 from tokflow.store.listed_files import arrived
-from tokflow.store.manifest import is_complete, read_run
+from tokflow.store.manifest import Recipe, is_complete, read_run
 from tokflow.store.store import Store
 from tokflow.store.unfinished import segment_folder
 from tokflow.tokenizers.chat.renderer import open_renderer
@@ -56,6 +56,8 @@ class Task:
     common: Shared[Common]
     num_bytes: int
     """Approximate bytes of text it is made from."""
+    is_named: bool = True
+    """False where the output gets its name from the manifest that is written."""
     number: int | None = None
     """Ordinal of the segment; None: the task makes the whole output."""
     shard: Path | None = None
@@ -104,6 +106,8 @@ class OutputTasks:
         """Number of tasks under way or waiting."""
         self.is_told = False
         """True once its result was yielded."""
+        self._begun: Recipe | None = None
+        """As in `Writer`."""
         self._segments: Sequence[Share] = []
         self._joining: Task | None = None
         """The task that joins them, until it is handed out."""
@@ -113,17 +117,25 @@ class OutputTasks:
         self.use = ExitStack()
         """Marks of the folder of segments as in use."""
 
+    @property
+    def _folder(self) -> Path:
+        """The folder of the output, as it is begun."""
+        begun, output = self._begun, self.output
+        return output.folder if begun is None else output.place / begun.fingerprint[:16]
+
     def tasks(self) -> list[Task]:
         """Return the tasks to do; an error that prevents them becomes the result."""
         output = self.output
         try:
-            folder = output.folder
             with Reading():
                 writer = output.step.writer(output)
                 self._segments = writer.shares()
+            self._begun = writer.begun
+            folder = self._folder
             common = Common(writer, self._segments, known_whole(writer.inputs()))
             shared = Shared(common, num_tasks=len(self._segments))
             task = Task(output.title, output.graph.store, folder, shared, self._num_bytes)
+            task = replace(task, is_named=self._begun is None)
             if not self._segments:
                 self.num_left = 1
                 return [task]
@@ -134,7 +146,7 @@ class OutputTasks:
             task = replace(task, segments_store=store)
             self._joining = replace(task, joined=folders)
             tasks = [
-                replace(task, folder=folder, number=of.number)
+                replace(task, folder=folder, number=of.number, is_named=True)
                 for of, folder in zip(self._segments, folders, strict=True)
                 if not _is_there(
                     of, folder, store, partial(output.step.refused, dataset=output.graph.dataset)
@@ -150,6 +162,11 @@ class OutputTasks:
         """Return the task that joins all segments, once, when they are there; else None."""
         task = self._joining
         if task is None or self.errors or self.num_left:
+            return None
+        try:
+            _ = self.output.fingerprint  # known to whoever joins them: raw files are read by now
+        except Exception as error:
+            self.errors[Path()] = error
             return None
         self._joining, self.num_left, here = None, 1, []
         for folder in filter(is_complete, task.joined):
@@ -181,7 +198,7 @@ class OutputTasks:
             output.graph.store.look_for([output.folder])
         if self._segments and (error is None or output.is_made):
             stayed_here = self._stays_here and error is None
-            output.graph.store.remove_segments(output.folder, stayed_here=stayed_here)
+            output.graph.store.remove_segments(self._folder, stayed_here=stayed_here)
             return result_of(self.graph, output, is_new=error is None)
         if self._segments and isinstance(error, BadDocumentError):
             return self._first_error() or error

@@ -168,18 +168,20 @@ def make_plan(
     partitions: Sequence[str] | None = None,
     progress: Callable[[int, int | None], None] | None = None,
     graph: BuildGraph | None = None,
+    reads_once: bool = False,
 ) -> Plan:
     """Return what `build_dataset` with the same arguments would make.
 
     Local raw files that are not known yet are hashed, `progress` counts their bytes; no server is
     asked about others. A raw file that cannot be read is reported in `bad`. `graph`: an offline one
-    whose files were listed just now; without it `check_columns` comes first.
+    whose files were listed just now; without it `check_columns` comes first. `reads_once`: a build
+    follows, as `BuildGraph` has it.
 
     Raises: ConfigError.
     """
     is_checked = graph is not None
     if graph is None:
-        graph = graph_of(dataset, offline=True)
+        graph = graph_of(dataset, offline=True, reads_once=reads_once)
         is_checked = not (graph.folder / TOKENS.path).is_dir()
         if is_checked:  # before files are hashed; later those that were built are known
             graph.check_columns()

@@ -34,26 +34,31 @@ from tokflow.shown import counted, redact
 from tokflow.split.rule import SplitConfig, part_of_file
 from tokflow.split.shuffle import ShuffleConfig, document_keys
 from tokflow.store.config import relocated
+from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.shard_files import is_large
+from tokflow.tokens.stage import TOKENS
 
 
 class RawFiles:
     """Raw files of a dataset, each identified once, when it is first needed.
 
     With `offline`, those that are elsewhere are taken as they were fetched last. With `rehash`
-    those of this disk are hashed, whatever is remembered of them.
+    those of this disk are hashed, whatever is remembered of them; with `reads_once` the files of a
+    dataset of which nothing was built are hashed when their documents are read.
     """
 
-    def __init__(self, dataset: Dataset, *, offline: bool, rehash: bool) -> None:
+    def __init__(
+        self, dataset: Dataset, *, offline: bool, rehash: bool, reads_once: bool = False
+    ) -> None:
         self._dataset = dataset
-        self.offline, self.rehash = offline, rehash
+        self.offline, self.rehash, self.reads_once = offline, rehash, reads_once
         self._known: dict[str, RawFile] = {}
 
     def online(self) -> "RawFiles":
         """Return the raw files of a build after a plan: those listed, and what is known of those
         on this disk or of one version."""
-        files = RawFiles(self._dataset, offline=False, rehash=False)
+        files = RawFiles(self._dataset, offline=False, rehash=False, reads_once=self.reads_once)
         files.listing = self.listing
         is_kept = self._dataset.store.keeps_raw_files
         for key, raw in self._known.items():
@@ -129,7 +134,19 @@ class RawFiles:
             offline=self.offline,
             rehash=self.rehash,
             as_read=self._dataset.documents.limit.ends_early,
+            reads_once=self.reads_once and _is_first_build(self._dataset),
         )
+
+
+def _is_first_build(dataset: Dataset) -> bool:
+    """Return whether nothing of a dataset was built here, and its tokens are made of all that is in
+    its raw files, which nothing reads before."""
+    return (
+        dataset.store.keeps_raw_files
+        and dataset.tokenizer.kind != "trained"
+        and not dataset.documents.limit.ends_early
+        and not any((dataset.folder / of.path).is_dir() for of in (TOKENIZER, TOKENS))
+    )
 
 
 @dataclass(frozen=True, slots=True)

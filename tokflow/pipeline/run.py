@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
+from threading import Thread
 
 from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
@@ -35,6 +36,7 @@ from tokflow.split.stage import SPLIT
 from tokflow.stage import RAW, Input, Stage
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokenizers.stage import TOKENIZER
+from tokflow.tokens.shard_files import may_have_segments
 from tokflow.tokens.stage import TOKENS
 
 FOR_MIXTURES = ((SPLIT.name, ""),)
@@ -81,7 +83,7 @@ def build_dataset(
     """
     if share is not None:
         _check_share(dataset, share)
-    graph = graph_of(dataset) if graph is None else graph.online()
+    graph = graph_of(dataset, reads_once=True) if graph is None else graph.online()
     reporter = reporter or Reporter()
     keys = graph.selected_keys(partitions)
     build = Build(
@@ -183,6 +185,8 @@ class Build:
             hashing.submit(self.graph.read_raw_files, keys)
             tokenizer = self._load_engine(keys, pool)
         yield from self._begin(keys)
+        if not isinstance(pool, InProcess):
+            Thread(target=self._hash_cut_files, daemon=True).start()
         if tokenizer is not None:
             yield StageBegun(TOKENIZER.name, 1, 0)
             yield self._added(tokenizer.output, tokenizer)
@@ -195,6 +199,13 @@ class Build:
                 self.tried &= known.keys()
         if any(made.is_new for made in self.made.values()):
             self.graph.dataset.store.pack_manifests(self.graph.folder)
+
+    def _hash_cut_files(self) -> None:
+        """Hash the files that several workers read, while they do."""
+        for raw in [*self.partitions.values()]:
+            if len(raw.files) == 1 and may_have_segments(raw, self.graph.dataset.documents):
+                with suppress(TokflowError):  # raised again where the segments are joined
+                    _ = raw.sha256
 
     def result(self) -> BuildResult:
         """Return everything that was made, in the order of the stages, and keep for a plan what

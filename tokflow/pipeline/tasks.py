@@ -59,7 +59,7 @@ def make_tasks(tasks: Sequence[Task], advance: Advance) -> list[Exception | None
                     task.store.look_for([task.shard])
                     if is_complete(task.shard):
                         continue
-                with new.writing(task.folder, task.own_store) as folder:
+                with new.writing(task.folder, task.own_store, is_named=task.is_named) as folder:
                     task.write(folder, advance)
             except EngineDiffersError:
                 raise

@@ -10,7 +10,6 @@ partitions_of    the files of each partition
 from tokflow.raw.config import RawConfig
 from tokflow.raw.fetch import read_raw_files
 from tokflow.raw.files import (
-    Progress,
     RawFile,
     RawPartition,
     check_unchanged,
@@ -18,6 +17,7 @@ from tokflow.raw.files import (
     partitions_of,
 )
 from tokflow.raw.globs import escaped
+from tokflow.raw.hashes import Progress
 from tokflow.raw.listing import LeftOut, Listing, RawSource, check_key, list_raw
 
 __all__ = [

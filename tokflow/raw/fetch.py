@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokflow.errors import FetchError, RawFileError
-from tokflow.raw.files import Progress, RawFile, hash_files, stamp_of
+from tokflow.raw.files import RawFile, hash_files
+from tokflow.raw.hashes import Progress, stamp_of
 from tokflow.raw.listing import ASKED_AT_ONCE, RawSource, check_key, check_outside
 from tokflow.raw.remote import (
     Access,
@@ -56,13 +57,15 @@ def read_raw_files(
     offline: bool = False,
     rehash: bool = False,
     as_read: bool = False,
+    reads_once: bool = False,
 ) -> dict[str, RawFile]:
     """Return the raw files by key, in the order of `sources`: hashed if they are of this machine,
     fetched to `store`, the dataset's folder in the store `of`, if they are not.
 
     A local file that is unchanged since it was hashed is not read again; a remote one of which
     the newest version is in the store costs one question to its server, or none with `offline`.
-    With `rehash` every file on this disk is read, whatever is remembered of it. With `as_read` only
+    With `rehash` every file on this disk is read, whatever is remembered of it; with `reads_once`
+    none is before its documents are. With `as_read` only
     that is fetched of a large remote file which is read later. If the store is remote, nothing is
     fetched ahead of files whose versions can be distinguished. Local files are hashed in parallel,
     and `progress` then counts the bytes of all that were not hashed before; remote files are
@@ -78,7 +81,7 @@ def read_raw_files(
         check_outside(source, store)
         check_key(source.key)
     local = {source.key: Path(source.url) for source in sources if source.is_local}
-    files = hash_files(local, store=store, progress=progress, rehash=rehash)
+    files = hash_files(local, store=store, progress=progress, rehash=rehash, reads_once=reads_once)
     how = _Fetching(store, of or Store(store), progress, offline, rehash, as_read)
     asked = [of for of in sources if how.is_streamed and of.may_differ]
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
@@ -177,7 +180,7 @@ class _File:
         )
         folder = self.folder / f"{BLOCKS_PREFIX}{remote.fingerprint[:16]}"
         path, stamp = RemoteFile.of(folder / self._name, remote), Stamp(remote.num_bytes, 0, 0, 0)
-        return RawFile(key=self._source.key, path=path, stamp=stamp, sha256=remote.fingerprint)
+        return RawFile(key=self._source.key, path=path, stamp=stamp, digest=remote.fingerprint)
 
     def _read_newest(self) -> _Newest | None:
         """Return the newest copy, if it is of this URL and may be used; one that is not whole where
@@ -320,7 +323,7 @@ class _File:
             write_manifest(temporary, manifest, run={"url": redact(self._source.url)})
             blocks.move_to(temporary / self._name, num_bytes)
         self._write_newest(_Newest(version, sha256))
-        return RawFile(key=key, path=path, stamp=stamp_of(path), sha256=sha256)
+        return RawFile(key=key, path=path, stamp=stamp_of(path), digest=sha256)
 
     def _write_newest(self, newest: _Newest) -> None:
         fields = {

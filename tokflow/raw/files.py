@@ -1,35 +1,36 @@
 """Raw files by the identity of their content, and the partitions that they make: one for each file,
 or for groups of small ones."""
 
-import dataclasses
 import hashlib
 import json
-import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from tokflow.errors import ChangedFileError, ConfigError, RawFileError
+from tokflow.errors import ConfigError
 from tokflow.pools.cores import num_cores
 from tokflow.raw.config import GroupSize
+from tokflow.raw.hashes import (
+    HashCache,
+    HashedFile,
+    Progress,
+    changed_error,
+    hash_file,
+    stamp_of,
+)
 from tokflow.raw.listing import RawSource
 from tokflow.raw.remote import RemoteVersion
 from tokflow.raw.remote_file import RemoteFile
 from tokflow.store.listed_files import Stamp
-from tokflow.store.manifest import plain_json
 
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes done so far and all there are to do, or None if that is not known."""
-
-CACHE_NAME = "hashes.jsonl"
 RACY_SECONDS = 2.0
 """A file changed so shortly before it was hashed, by the clock of its file system, could change
 again within one tick of that clock (2 s on FAT) and look the same; its checksum is not kept."""
@@ -37,29 +38,40 @@ again within one tick of that clock (2 s on FAT) and look the same; its checksum
 CLOCK_SECONDS = 60
 """Largest difference that is allowed for to the clock of a file system that cannot be asked."""
 
-_BLOCK_BYTES = 4 * 2**20
-
-_log = logging.getLogger(__name__)
+MOST_READ_TWICE = 10_000_000
+"""Bytes that are hashed before they are read, while an engine is loaded: memory has them then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RawFile:
     """One raw file; the sha256 of its content is its fingerprint.
 
-    It is on this disk, or its path is a `RemoteFile`. Where the source of a remote file does not
-    report the sha256 of the content, the fingerprint is that of its version.
+    It is on this disk, and its path is a `HashedFile` until it was read, or a `RemoteFile`. Where
+    the source of a remote file does not report the sha256 of the content, the fingerprint is that
+    of its version.
     """
 
     key: str
     """The path below the folder that all patterns have in common."""
     path: Path
     stamp: Stamp
-    """Size, times and inode when it was hashed; `check_unchanged` compares them."""
-    sha256: str
+    """Size, times and inode when it was hashed, or found; `check_unchanged` compares them."""
+    digest: str = ""
+    """The sha256 where it is known already."""
     remembered: str | None = None
     """Another sha256 that the cache had for this stamp, wrongly, and has no more."""
     is_settled: bool = True
     """False if it was changed so shortly before that another change need not alter its stamp."""
+
+    @property
+    def sha256(self) -> str:
+        """The sha256 of its content, which is read to the end if need be. Raises: RawFileError."""
+        return self.path.sha256() if isinstance(self.path, HashedFile) else self.digest
+
+    @property
+    def is_hashed(self) -> bool:
+        """True if its sha256 is known."""
+        return not isinstance(self.path, HashedFile) or self.path.is_hashed
 
     @property
     def num_bytes(self) -> int:
@@ -94,62 +106,20 @@ class RawFile:
         return {"raw_version": {**self.version, **digest}, **found}
 
 
-class HashCache:
-    """Checksums by path and stamp, in one file of a store that several processes may use at once.
-
-    A line of JSON for each: path, stamp, sha256; the last line of a path counts. A line that
-    cannot be read, such as one that was cut off, costs that its file is hashed again, and so does
-    a cache that cannot be opened or written.
-    """
-
-    def __init__(self, store: Path) -> None:
-        self._path = store / CACHE_NAME
-        self._known: dict[str, tuple[Stamp, str]] = {}
-        content = b""
-        try:
-            content = self._path.read_bytes()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            found = error.strerror or error
-            _log.warning("%s: cannot be used (%s), so files are hashed again", self._path, found)
-        for line in filter(None, content.splitlines()):
-            with suppress(ValueError, TypeError, RecursionError):
-                path, *stamp, sha256 = plain_json(line)
-                if len(sha256) == 64:
-                    self._known[path] = Stamp(*stamp), sha256
-
-    def find(self, path: Path, stamp: Stamp) -> str | None:
-        """Return the checksum the file had when it had this stamp, or None."""
-        known, sha256 = self._known.get(str(path.absolute()), (None, None))
-        return sha256 if known == stamp else None
-
-    def keep(self, path: Path, stamp: Stamp, sha256: str) -> None:
-        """Remember the checksum of a file with this stamp."""
-        name = str(path.absolute())
-        if self._known.get(name) == (stamp, sha256):
-            return
-        self._known[name] = stamp, sha256
-        line = json.dumps([name, *astuple(stamp), sha256])
-        with suppress(OSError):  # a full or read-only disk is reported by other writes
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab", buffering=0) as file:
-                # One call appends it whole; the first line end closes one that was cut off.
-                file.write(f"\n{line}\n".encode())
-
-
 def hash_files(
     paths: Mapping[str, Path],
     *,
     store: Path,
     progress: Progress | None = None,
     rehash: bool = False,
+    reads_once: bool = False,
 ) -> dict[str, RawFile]:
     """Return files of this disk by key, with the sha256 from the cache in `store` where the file is
     unchanged.
 
     Files that are not in the cache are hashed in parallel, and with `rehash` all are: then the
-    cache is not believed but put right. 1,000 cached files take about 20 ms (2 busy cores).
+    cache is not believed but put right. With `reads_once` they are hashed when they are read. 1,000
+    cached files take about 20 ms (2 busy cores).
 
     Raises: RawFileError if one cannot be read, and if it changes meanwhile.
     """
@@ -157,9 +127,13 @@ def hash_files(
     files = {}
     for key, path in paths.items():
         stamp = stamp_of(path)
-        files[key] = RawFile(key=key, path=path, stamp=stamp, sha256=cache.find(path, stamp) or "")
-    unread = [file for file in files.values() if rehash or not file.sha256]
+        files[key] = RawFile(key=key, path=path, stamp=stamp, digest=cache.find(path, stamp) or "")
+    unread = [file for file in files.values() if rehash or not file.digest]
     settled = _settled_times(unread, store)
+    if reads_once and sum(file.num_bytes for file in unread) > MOST_READ_TWICE:
+        later = [of for of in unread if of.stamp.changed_ns <= settled[of.path]]
+        files |= {of.key: replace(of, path=HashedFile.of(of.path, of.stamp, cache)) for of in later}
+        unread = [of for of in unread if of.stamp.changed_ns > settled[of.path]]
     num_bytes, done = sum(file.num_bytes for file in unread), 0
     with ThreadPoolExecutor(num_cores()) as pool:  # which starts no thread for one file alone
         is_alone = len(unread) == 1
@@ -171,8 +145,8 @@ def hash_files(
                 key=file.key,
                 path=file.path,
                 stamp=stamp,
-                sha256=sha256,
-                remembered=file.sha256 if file.sha256 not in ("", sha256) else None,
+                digest=sha256,
+                remembered=file.digest if file.digest not in ("", sha256) else None,
                 is_settled=stamp.changed_ns <= settled[file.path],
             )
             if files[file.key].is_settled:
@@ -209,59 +183,6 @@ def _clock_ns(folder: Path, device: int) -> int | None:
     return None
 
 
-def hash_file(path: Path, *, progress: Progress | None = None) -> tuple[Stamp, str]:
-    """Return the stamp of a file and the sha256 of its content, reading all of it.
-
-    Raises: RawFileError if it cannot be read, and if it changes meanwhile.
-    """
-    digest, done = hashlib.sha256(), 0
-    try:
-        with path.open("rb", buffering=0) as file:
-            before = Stamp.of(os.fstat(file.fileno()))
-            block = memoryview(bytearray(min(_BLOCK_BYTES, before.num_bytes + 1)))
-            while size := file.readinto(block):
-                digest.update(block[:size])
-                done += size
-                if progress is not None:
-                    progress(done, before.num_bytes)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    after = stamp_of(path)
-    if after != before or done != before.num_bytes:
-        raise changed_error(path, before, after)
-    return before, digest.hexdigest()
-
-
-def stamp_of(path: Path) -> Stamp:
-    """Return the stamp of the file as it is now. Raises: RawFileError if it cannot be read."""
-    try:
-        return Stamp.of(path.stat())
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def changed_error(path: Path, before: Stamp, after: Stamp) -> ChangedFileError:
-    """Return the error for a raw file that somebody changes while it is in use."""
-    found = f"another version of the same {after.num_bytes:,} bytes"
-    if before.num_bytes != after.num_bytes:
-        found = f"{before.num_bytes:,} bytes before and {after.num_bytes:,} after"
-    return ChangedFileError(
-        path=path,
-        stamp=before,
-        where=path,
-        expected="a raw file that stays as it is while it is read",
-        found=found,
-        remedy="wait until whatever writes it is done, then run again",
-    )
-
-
-def _unreadable(path: Path, error: OSError) -> RawFileError:
-    found, remedy = error.strerror or type(error).__name__, "make it readable"
-    if isinstance(error, FileNotFoundError):
-        found, remedy = "no such file", "restore it, or list the raw files again"
-    return RawFileError(where=path, expected="a raw file", found=found, remedy=remedy)
-
-
 def check_unchanged(raw: RawFile) -> None:
     """Raise RawFileError if the file is not as it was when it was hashed.
 
@@ -275,7 +196,7 @@ def check_unchanged(raw: RawFile) -> None:
     now = stamp_of(raw.path)
     if now == raw.stamp and raw.is_settled:
         return
-    is_ctime_alone = dataclasses.replace(now, ctime_ns=raw.stamp.ctime_ns) == raw.stamp
+    is_ctime_alone = replace(now, ctime_ns=raw.stamp.ctime_ns) == raw.stamp
     if is_ctime_alone and hash_file(raw.path)[1] == raw.sha256:
         return
     raise changed_error(raw.path, raw.stamp, now)
@@ -311,6 +232,21 @@ class RawPartition:
             return self.files[0].sha256
         members = [[file.key, file.sha256] for file in self.files]
         return hashlib.sha256(json.dumps(members, ensure_ascii=False).encode()).hexdigest()
+
+    @property
+    def is_hashed(self) -> bool:
+        """True if the sha256 of all files is known."""
+        return all(file.is_hashed for file in self.files)
+
+    @property
+    def by_stamp(self) -> "RawPartition":
+        """The partition as it is known before it is read: with stamps in place of checksums."""
+        stamps = (hashlib.sha256(repr(of.stamp).encode()).hexdigest() for of in self.files)
+        files = (
+            of if of.remote else replace(of, path=Path(of.path), digest=stamp)
+            for of, stamp in zip(self.files, stamps, strict=True)
+        )
+        return RawPartition(self.key, tuple(files))
 
     @property
     def num_bytes(self) -> int:

@@ -73,8 +73,8 @@ class NewFolders:
     """
 
     def __init__(self) -> None:
-        self._written: dict[Path, tuple[Path, Keeper]] = {}
-        """The folders to be, each with the temporary one that is it so far, and its store."""
+        self._written: dict[Path, tuple[Path, Path, Keeper]] = {}
+        """The folders as they were begun, each with the temporary one, its name, and its store."""
         self._closing = ExitStack()
 
     def __enter__(self) -> Self:
@@ -84,9 +84,9 @@ class NewFolders:
         self._closing.close()
 
     @contextmanager
-    def writing(self, folder: Path, store: Keeper) -> Iterator[Path]:
+    def writing(self, folder: Path, store: Keeper, *, is_named: bool = True) -> Iterator[Path]:
         """Yield an empty temporary folder, which the block must fill, and write a manifest in; it
-        becomes one in a store."""
+        becomes `folder` in a store, or unless it `is_named` one with the manifest's fingerprint."""
         made_for_it = list(takewhile(lambda parent: not parent.exists(), folder.parents))
         self._closing.callback(remove_empty, made_for_it)
         if made_for_it:
@@ -106,12 +106,13 @@ class NewFolders:
                     found="none",
                     remedy="this is a bug of the stage that wrote the folder; please report it",
                 )
-        self._written[folder] = temporary, store
+        name = folder.name if is_named else read_manifest(temporary).fingerprint[:16]
+        self._written[folder] = temporary, folder.with_name(name), store
 
     def commit(self) -> dict[Path, Exception]:
         """Put on disk what was written, then let it take its name; return what kept a folder from
         that, such as a full disk, or ForeignOutputError where a newer tokflow made one that is
-        there.
+        there. Folders are as they were begun.
 
         Names are taken in this thread, so that nothing is renamed while it is thrown away.
         """
@@ -122,15 +123,15 @@ class NewFolders:
             (lambda temporary, folder, store: sync(folder.parent), True),
         ]
 
-        def take(step: Step, folder: Path) -> None:
-            if folder in errors:
+        def take(step: Step, begun: Path) -> None:
+            if begun in errors:
                 return
-            temporary, store = self._written[folder]
+            temporary, folder, store = self._written[begun]
             try:
                 with naming(folder, temporary):
                     step(temporary, folder, store)
             except Exception as error:
-                errors[folder] = error
+                errors[begun] = error
 
         with ThreadPoolExecutor(SYNCED_AT_ONCE) as pool:
             for step, is_threaded in steps:

@@ -42,6 +42,7 @@ from tokflow.tokens.shard_files import (
     ShardSegment,
     ShardWriter,
     bytes_of,
+    completed,
     may_have_segments,
     reason_of,
     rejects_by_reason,
@@ -222,7 +223,7 @@ def write_token_shard(
     """Write the token shard of `raw`, or a segment of it, into the empty `folder`, manifest last.
 
     Its bytes depend on nothing but the raw file, the configs and the tokenizer. `recipe`: that of
-    the shard or of the segment.
+    the shard, as far as it is known before the raw files are read, or of the segment.
 
     Raises: BadDocumentError, RawFileError, TokenizerError, CorruptOutputError (a file of the
     tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
@@ -246,7 +247,7 @@ def write_token_shard(
         _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
     raw.check_unchanged(source.paths)
     manifest = Manifest(
-        recipe=recipe,
+        recipe=recipe if segment else completed(recipe, raw),
         dataset=dataset,
         partition=raw.key,
         counts=_counts(documents, source, encoder, writer, num_rejects=len(rejects)),

@@ -10,6 +10,7 @@ from tokflow.raw import RawPartition
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, Writer
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
+from tokflow.store.unfinished import segments_folder
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.stage import encoding_of
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig
@@ -40,6 +41,10 @@ class TokensWriter(Writer):
     encoding: Encoding
     dataset: str
     recipe: Recipe
+    """That of the shard, or `begun`."""
+    begun: Recipe | None = None
+    """The recipe with stamps in place of checksums, where raw files were not read yet, or segments
+    are there that were begun before they were."""
 
     def write(self, folder: Path, progress: Advance) -> None:
         """Write the shard, as `write_token_shard` does."""
@@ -97,15 +102,22 @@ class TokensStage(Stage):
 
     def writer(self, making: Making) -> TokensWriter:
         """Return what makes a shard; a verdict about gigatoken is made known to all machines."""
+        raw, documents = making.graph.raw(making.key), making.of(DocumentsConfig)
         tokenizer: Tokenizer = making.opened("tokenizer")
         if tokenizer.verdict is not None:
             spread_verdict(tokenizer)
+        begun = None
+        if not raw.is_hashed or may_have_segments(raw, documents):
+            begun = tokens_recipe(raw.by_stamp, documents, making.of(TokenizerConfig), tokenizer)
+            segments = segments_folder(making.place / begun.fingerprint[:16])
+            begun = None if raw.is_hashed and not segments.is_dir() else begun
         return TokensWriter(
-            raw=making.graph.raw(making.key),
-            documents=making.of(DocumentsConfig),
+            raw=raw,
+            documents=documents,
             encoding=encoding_of(making),
             dataset=making.graph.dataset.name,
-            recipe=making.recipe,
+            recipe=begun or making.recipe,
+            begun=begun,
         )
 
     def largest_task(self, making: Making, num_bytes: int) -> int:

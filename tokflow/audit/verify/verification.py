@@ -33,7 +33,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.stages import STAGES
-from tokflow.raw.files import CACHE_NAME
+from tokflow.raw.hashes import CACHE_NAME
 from tokflow.sequences.segments import SEQUENCES_VERSION, FileSequences
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
