@@ -25,7 +25,7 @@ from tokflow.pipeline.failures import read_failures
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.tasks import make_outputs
-from tokflow.raw.files import hash_file
+from tokflow.raw.hashes import hash_file
 from tokflow.store.manifest import read_run
 from tokflow_tests.dagster_case import (
     KEYS,

@@ -13,7 +13,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.raw_files import FileShare, in_taking_order
 from tokflow.pipeline.run import build_dataset
-from tokflow.raw.files import hash_file
+from tokflow.raw.hashes import hash_file
 from tokflow.store.listed_files import Stamp
 from tokflow_tests.outputs import content, problems_of, token_lists
 from tokflow_tests.tiny import build, declare, ids, write_raw, write_texts

@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.errors import RawFileError
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.raw.files import HashCache, stamp_of
+from tokflow.raw.hashes import HashCache, stamp_of
 from tokflow.store.atomic import MANIFEST_NAME
 from tokflow.store.listed_files import broken_files
 from tokflow.store.manifest import read_manifest

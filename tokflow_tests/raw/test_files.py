@@ -15,7 +15,6 @@ from tokflow.raw import (
     files,
     read_raw_files,
 )
-from tokflow.raw.files import HashCache, stamp_of
 from tokflow_tests.raw.fetching import read_raw_file
 
 LONG_AGO = 1_000_000_000
@@ -161,18 +160,6 @@ def test_a_store_that_cannot_be_written_costs_only_time(tmp_path: Path, caplog):
 
     assert read(source, tmp_path)[0].sha256 == SHA256_OF_ABC
     assert len(caplog.messages) == 1
-
-
-def test_caches_that_are_open_at_once_share_one_file(tmp_path: Path):
-    sources = [make_source(tmp_path, name=name) for name in "ab"]
-    paths = [Path(source.url) for source in sources]
-    caches = [HashCache(tmp_path / "store") for _ in range(2)]
-
-    for cache, path in zip(caches, paths, strict=True):
-        cache.keep(path, stamp_of(path), SHA256_OF_ABC)
-
-    found = [HashCache(tmp_path / "store").find(path, stamp_of(path)) for path in paths]
-    assert found == [SHA256_OF_ABC] * 2
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path):

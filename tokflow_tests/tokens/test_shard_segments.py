@@ -83,6 +83,7 @@ def test_what_is_made_of_segments_is_what_is_made_of_the_whole_file(
 def test_no_byte_depends_on_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
     alone = built(dataset_in(tmp_path / "1"), jobs=1)
+    monkeypatch.setattr("tokflow.raw.files.MOST_READ_TWICE", -1)
 
     both = built(dataset_in(tmp_path / "2"), jobs=2)
 
@@ -100,9 +101,11 @@ def test_verify_and_trace_read_segments_as_one(tmp_path: Path):
     assert (origin.raw_file, origin.row, origin.text) == ("a.jsonl", 59, "ää")
 
 
+@pytest.mark.parametrize("most_read_twice", [10**9, -1], ids=["hashed first", "read once"])
 def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    most_read_twice: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr("tokflow.raw.files.MOST_READ_TWICE", most_read_twice)
     dataset = dataset_in(tmp_path / "killed")
     write, made = writers.write_token_shard, []
 
@@ -122,6 +125,7 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
     assert made == [0, 1, 2, *range(2, num_segments)]
     expected = built(dataset_in(tmp_path / "plain"), jobs=1)
     assert content(dataset.folder) == content(expected.dataset.folder)
+    assert not list(dataset.folder.rglob("*.segments"))
 
 
 def test_gc_removes_segments_that_no_run_has_finished(tmp_path: Path):

@@ -12,7 +12,7 @@ import pytest
 from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
-from tokflow.raw.files import HashCache, stamp_of
+from tokflow.raw.hashes import HashCache, stamp_of
 from tokflow.store.manifest import Manifest, Recipe, read_manifest
 from tokflow_tests.tiny import copy_of, declare_small, write_raw
 
