@@ -55,7 +55,7 @@ class RawFile:
     """The path below the folder that all patterns have in common."""
     path: Path
     stamp: Stamp
-    """Size, times and inode when it was hashed, or found; `check_unchanged` compares them."""
+    """Size, times and inode when it was found, or hashed; `check_unchanged` compares them."""
     digest: str = ""
     """The sha256 where it is known already."""
     remembered: str | None = None
@@ -141,15 +141,12 @@ def hash_files(
         alone = (hash_file(path, progress=progress) for path in each)
         hashed = alone if is_alone else pool.map(hash_file, each)
         for file, (stamp, sha256) in zip(unread, hashed, strict=True):
-            files[file.key] = RawFile(
-                key=file.key,
-                path=file.path,
-                stamp=stamp,
-                digest=sha256,
-                remembered=file.digest if file.digest not in ("", sha256) else None,
-                is_settled=stamp.changed_ns <= settled[file.path],
+            before = file.digest if file.digest not in ("", sha256) else None
+            is_settled = stamp.changed_ns <= settled[file.path]
+            files[file.key] = replace(
+                file, stamp=stamp, digest=sha256, remembered=before, is_settled=is_settled
             )
-            if files[file.key].is_settled:
+            if is_settled:
                 cache.keep(file.path, stamp, sha256)
             done += stamp.num_bytes
             if progress is not None and not is_alone:
