@@ -42,7 +42,6 @@ from tokflow.tokens.shard_files import (
     ShardSegment,
     ShardWriter,
     bytes_of,
-    completed,
     may_have_segments,
     reason_of,
     rejects_by_reason,
@@ -246,8 +245,10 @@ def write_token_shard(
         writer = ShardWriter(opened, folder, source, documents, encoding.eos_id, number)
         _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
     raw.check_unchanged(source.paths)
+    if segment is None:  # raw files were read now
+        recipe = replace(recipe, parents={**recipe.parents, "raw": raw.sha256})
     manifest = Manifest(
-        recipe=recipe if segment else completed(recipe, raw),
+        recipe=recipe,
         dataset=dataset,
         partition=raw.key,
         counts=_counts(documents, source, encoder, writer, num_rejects=len(rejects)),

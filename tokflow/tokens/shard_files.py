@@ -291,11 +291,6 @@ def _text_bytes(raw: RawPartition, documents: DocumentsConfig) -> list[int]:
     return [ranges.text_bytes_of(*size, documents) for size in raw.sizes.items()]
 
 
-def completed(recipe: Recipe, raw: RawPartition) -> Recipe:
-    """Return the recipe of a shard with the checksum of its raw files, which were read."""
-    return replace(recipe, parents={**recipe.parents, "raw": raw.sha256})
-
-
 def join_segments(
     segments: Sequence[StoredOutput],
     folder: Path,
@@ -324,7 +319,7 @@ def join_segments(
                 segment.link(name, folder / name)
                 files[name] = entry
     manifest = Manifest(
-        recipe=completed(recipe, raw),
+        recipe=replace(recipe, parents={**recipe.parents, "raw": raw.sha256}),
         dataset=segments[0].manifest.dataset,
         partition=raw.key,
         counts=dict(counts),
