@@ -1,5 +1,6 @@
 """Section `attributes` of a dataset's YAML."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -8,20 +9,25 @@ from pydantic import BeforeValidator, Field
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, nearest
-from tokflow.store.config import Config, Listed
+from tokflow.store.config import Config, Count, Listed
 
 Kind = Literal["number", "text", "bool"]
+
+FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
+"""The name of a function, as in package.module:function."""
 
 OWN_KEYS = ("row", "text_hash")
 """What documents have to align tables by, beside the columns that are kept."""
 
 
 class AttributeConfig(Config):
-    """Columns of tables that have one row per document."""
+    """Columns with one value per document: of tables, or of a function."""
 
+    columns: Annotated[dict[str, Kind], Field(min_length=1)]
+    """The columns to take and what they are: `number`, `text` or `bool`."""
     files: Annotated[
         Listed[str], BeforeValidator(lambda files: (files,) if isinstance(files, str) else files)
-    ]
+    ] = ()
     """The tables, parquet, jsonl or csv on this disk: paths or patterns from the folder that
     relative paths start from. With one table for each raw file, of its name (`scores/a.parquet` for
     `raw/a.jsonl.gz`), each raw file goes with its own; else all go with all."""
@@ -29,12 +35,34 @@ class AttributeConfig(Config):
     """What a row of a table is found by: `row`, the ordinal of the document in its raw file;
     `text_hash`, the xxh3-128 of its text as 32 hex digits; or a column of documents.keep_columns
     and of the tables."""
-    columns: Annotated[dict[str, Kind], Field(min_length=1)]
-    """The columns to take and what they are: `number`, `text` or `bool`."""
+    function: str | None = None
+    """In place of tables, a function `package.module:function` that gets a list of texts and
+    returns a mapping of columns to lists of the same length, None where nothing is known.
+
+    It is found as `documents.transform` is, must be pure, and runs with your rights. Another
+    tokenizer does not call it again."""
+    batch: Count = 1000
+    """With `function`: the texts that it gets at once, at most; the values do not depend on it."""
+    function_version: int | str | None = None
+    """With `function`: any text or number, to be changed with what else decides, as a model."""
 
     def check(self) -> None:
-        """Refuse the key among the columns."""
-        if self.key in self.columns:
+        """Refuse tables beside a function, and the key among the columns."""
+        if bool(self.files) == bool(self.function):
+            raise ConfigError(
+                where="",
+                expected="either `files` or a `function`",
+                found="both" if self.files else "none",
+                remedy="write one of them",
+            )
+        if self.function and not re.fullmatch(FUNCTION, self.function):
+            raise ConfigError(
+                where="function",
+                expected="the name of a function, as in package.module:function",
+                found=repr(self.function),
+                remedy="correct it",
+            )
+        if self.files and self.key in self.columns:
             raise ConfigError(
                 where="columns",
                 expected=f"other columns than the key {self.key!r}",
@@ -44,7 +72,7 @@ class AttributeConfig(Config):
 
 
 @dataclass(frozen=True, slots=True)
-class Attributes:
+class DeclaredAttributes:
     """All attributes of a dataset."""
 
     named: Mapping[str, AttributeConfig]
@@ -64,7 +92,7 @@ class Attributes:
                     found=repr(name),
                     remedy="rename it",
                 )
-            if of.key not in known:
+            if of.files and of.key not in known:
                 raise ConfigError(
                     where=f"{name}.key",
                     expected=f"one of {', '.join(known)}",

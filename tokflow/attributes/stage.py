@@ -8,9 +8,11 @@ from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
-from tokflow.attributes.config import AttributeConfig, Attributes
+from tokflow.attributes.config import AttributeConfig, DeclaredAttributes
+from tokflow.documents import DocumentsConfig
+from tokflow.documents.user_function import UserFunction, find_function
 from tokflow.errors import ConfigError, first_five
-from tokflow.raw import RawConfig, RawFile, list_raw
+from tokflow.raw import RawConfig, RawFile, RawPartition, list_raw
 from tokflow.raw.files import hash_files
 from tokflow.stage import (
     Cost,
@@ -27,7 +29,9 @@ from tokflow.store.config import relocated
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import TableWriter, read_table
+from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.shard_files import TEXT_DIGEST
 
 ATTRIBUTES_VERSION = 1
 """Raised when the same input would give other bytes."""
@@ -44,26 +48,40 @@ class AttributesStage(Stage):
 
     def variants(self, dataset: DatasetConfig) -> Mapping[str, AttributeConfig]:
         """Return the attributes by name."""
-        return dataset.of(Attributes).named
+        return dataset.of(DeclaredAttributes).named
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
-        """Return the tokens, whose documents have keys."""
-        return [Input(stage="tokens")]
+        """Return the tokens, whose documents have keys, and for a function the raw files."""
+        is_read = dataset.of(DeclaredAttributes).named[variant].function is not None
+        return [Input(stage="tokens"), *([Input(stage="raw")] if is_read else [])]
 
     def recipe(self, making: Making) -> Recipe:
-        """Return what decides attributes: the documents, the tables, and what is taken of them."""
+        """Return what decides attributes: the documents, the tables, and what is taken of them; of
+        a function its module and the texts, whatever makes tokens of these."""
+        if function := _function_of(making):
+            texts = making.opened("tokens").manifest.details[TEXT_DIGEST]
+            return _function_recipe(_config(making), module=function.sha256, texts=texts)
         tables = _tables_of(making)
         fingerprint = making.input("tokens").fingerprint
         return _recipe(_config(making), [of.sha256 for of in tables], tokens=fingerprint)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the attributes of any shard."""
-        return _recipe(dataset.of(Attributes).named[variant], [])
+        config = dataset.of(DeclaredAttributes).named[variant]
+        return _function_recipe(config) if config.function else _recipe(config, [])
 
     def writer(self, making: Making) -> Writer:
-        """Return what reads the tables and aligns them."""
-        made_of = making.opened("tokens"), _config(making), _tables_of(making), making.variant
-        return WholeWriter(partial(write_attributes, *made_of, recipe=making.recipe))
+        """Return what reads the tables and aligns them, or calls the function."""
+        if function := _function_of(making):
+            read = making.graph.raw(making.key), making.of(DocumentsConfig)
+            calls = function, *read, making.opened("tokenizer")
+            made_of = making.opened("tokens"), _config(making), making.variant
+            return WholeWriter(
+                partial(write_attributes, *made_of, calls=calls, recipe=making.recipe)
+            )
+        made_of = making.opened("tokens"), _config(making), making.variant
+        files = _tables_of(making)
+        return WholeWriter(partial(write_attributes, *made_of, files=files, recipe=making.recipe))
 
     def open(self, stored: StoredOutput, inputs: Opened) -> pa.Table:
         """Return the columns, one row per document."""
@@ -71,15 +89,35 @@ class AttributesStage(Stage):
 
     def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
-        config = dataset.of(Attributes).named[variant]
-        return f"{', '.join(config.columns)} of each document, by {config.key}, of tables."
+        config = dataset.of(DeclaredAttributes).named[variant]
+        of = config.function or f"tables, by {config.key}"
+        return f"{', '.join(config.columns)} of each document, of {of}."
 
 
 ATTRIBUTES = AttributesStage()
 
 
 def _config(making: Making) -> AttributeConfig:
-    return making.of(Attributes).named[making.variant]
+    return making.of(DeclaredAttributes).named[making.variant]
+
+
+def _function_of(making: Making) -> UserFunction | None:
+    """Return the function of an attribute, found; None where it is of tables."""
+    config, base = _config(making), making.graph.dataset.base
+    if config.function is None:
+        return None
+    return find_function(config.function, base, where=f"attributes.{making.variant}.function")
+
+
+def _function_recipe(config: AttributeConfig, **decides: str) -> Recipe:
+    version = config.function_version
+    fields = {
+        "function": config.function,
+        "columns": config.columns,
+        **({} if version is None else {"function_version": version}),
+        **decides,
+    }
+    return Recipe(stage="attributes", version=ATTRIBUTES_VERSION, config=fields, parents={})
 
 
 def _recipe(config: AttributeConfig, tables: Sequence[str], **parents: str) -> Recipe:
@@ -105,8 +143,8 @@ def _tables_of(making: Making) -> list[RawFile]:
     """Return the tables that a partition's documents are looked up in. Raises: TokflowError."""
 
     def of_all() -> dict[str, _Tables]:
-        named = making.of(Attributes).named
-        return {name: _found(making.graph, name, of) for name, of in named.items()}
+        named = making.of(DeclaredAttributes).named
+        return {n: _found(making.graph, n, of) for n, of in named.items() if of.files}
 
     tables = making.graph.shared(ATTRIBUTES, of_all)[making.variant]
     return tables.of([of.key for of in making.graph.partitions[making.key]])
@@ -148,18 +186,20 @@ def _stem(key: str) -> str:
 def write_attributes(
     shard: TokenShard,
     config: AttributeConfig,
-    files: Sequence[RawFile],
     name: str,
     folder: Path,
     *,
+    files: Sequence[RawFile] = (),
+    calls: tuple[UserFunction, RawPartition, DocumentsConfig, Tokenizer] | None = None,
     recipe: Recipe,
 ) -> None:
-    """Write the attributes of one shard into the empty `folder`, manifest last. Raises: as
-    `align`."""
+    """Write the attributes of one shard into the empty `folder`, manifest last: those of the tables
+    `files`, or of what `compute` calls. Raises: as these."""
+    from tokflow.attributes.function import compute
     from tokflow.attributes.tables import TYPES, align
 
     started = time.perf_counter()
-    found = align(shard, config, files, name)
+    found = compute(shard, config, *calls) if calls else align(shard, config, files, name)
     schema = pa.schema({column: TYPES[kind] for column, kind in config.columns.items()})
     with TableWriter(folder / ATTRIBUTES_NAME, schema, rows_per_group=65_536) as table:
         table.add(found.columns)

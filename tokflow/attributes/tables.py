@@ -63,12 +63,18 @@ def align(
             remedy=f"correct attributes.{name}.key, or the files",
         )
     taken = table.select(list(config.columns)).take(at)
-    columns = {
-        column: _of_kind(taken[column].combine_chunks(), kind, f"{where}: {column}")
-        for column, kind in config.columns.items()
-    }
     used = np.unique(to_numpy(at.drop_null()))
-    return Aligned(pa.table(columns), at.null_count, len(table) - len(used))
+    return Aligned(as_declared(taken, config, where), at.null_count, len(table) - len(used))
+
+
+def as_declared(table: pa.Table, config: AttributeConfig, where: str) -> pa.Table:
+    """Return the columns as what the config says that they are. Raises: ConfigError."""
+    return pa.table(
+        {
+            column: _of_kind(table[column].combine_chunks(), kind, f"{where}: {column}")
+            for column, kind in config.columns.items()
+        }
+    )
 
 
 def _places(own: pa.Array, keys: pa.Array, where: str) -> pa.Array:

@@ -23,7 +23,7 @@ from tokflow.tokens.shard_files import REJECTS_NAME
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DocumentTrace:
-    """What became of one document of a raw file."""
+    """The parts of one document of a raw file, or why it is in none."""
 
     raw_file: str
     row: int

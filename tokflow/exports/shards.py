@@ -87,14 +87,12 @@ class LastExport:
     ) -> tuple[dict[str, FileEntry], dict[str, int]] | None:
         """Make links to a file, and those of its name in other folders, below `folder`; return
         their sizes and checksums, and the counts of what is in them. None where it has no such
-        file on this disk, or a damaged one."""
+        file, or a damaged one."""
         if self._stored is None or not self.has(shard):
             return None
         entry, linked = self._entries[shard.fingerprint], {}
         files = self._stored.manifest.files
         names = [name for name in files if f"/{name}".endswith(f"/{entry['name']}")]
-        if not all((self._stored.folder / name).exists() for name in names):
-            return None
         try:
             check_files(self._stored, only=names, fetches=False)
         except CorruptOutputError:

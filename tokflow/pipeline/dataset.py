@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pydantic
 
-from tokflow.attributes.config import AttributeConfig, Attributes
+from tokflow.attributes.config import AttributeConfig, DeclaredAttributes
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.exports.config import (
@@ -178,7 +178,7 @@ class Dataset(Config):
 
     def of(self, section: type[T]) -> T:
         """Return the section of this type, or what several decide together: `Packings`,
-        `DeclaredExports`, `Attributes`."""
+        `DeclaredExports`, `DeclaredAttributes`."""
         for value in self.__dict__.values():
             if type(value) is section:
                 return value
@@ -188,7 +188,7 @@ class Dataset(Config):
             parts=tuple(self.split.parts),
             is_in_one_order=self.shuffle.documents == "dataset",
         )
-        for value in (exports, exports.packings, Attributes(self.attributes)):
+        for value in (exports, exports.packings, DeclaredAttributes(self.attributes)):
             if type(value) is section:
                 return value
         raise LookupError(f"{self.name} has no section of type {section.__name__}")
@@ -234,7 +234,7 @@ class Dataset(Config):
                 remedy="set it to Jinja text or to the path of a .jinja file",
             )
         try:
-            self.of(Attributes).check(self.documents)
+            self.of(DeclaredAttributes).check(self.documents)
         except ConfigError as error:
             raise within("attributes", error) from None
         try:

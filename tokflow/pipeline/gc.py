@@ -1,6 +1,5 @@
 """Outputs that the dataset, as it is declared now, does not refer to."""
 
-import os
 from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
@@ -69,23 +68,6 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         [path for path in (*older, *damaged) if path not in used],
         {path: num for path, num in unfinished.items() if path not in blocks},
     )
-
-
-def unreferred_bytes(dataset: Dataset, used: Collection[Path]) -> int:
-    """Return the bytes that are free without all outputs of `dataset` but those in `used` folders,
-    found by their folders' names: no manifest is read. Raw files that were fetched stay."""
-    unused: list[Path] = []
-    for inner, folders, _ in os.walk(dataset.folder):
-        unused += [
-            path for of in folders if is_output_name(of) and (path := Path(inner, of)) not in used
-        ]
-        is_top = Path(inner) == dataset.folder
-        folders[:] = [
-            of
-            for of in folders
-            if not (of.startswith(".") or is_output_name(of) or (is_top and of == RAW))
-        ]
-    return sum(dataset.store.freed_bytes(unused, {}).values())
 
 
 def _is_built_for_mixtures(plan: Plan) -> bool:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from tokflow.attributes.config import Attributes, Kind
+from tokflow.attributes.config import DeclaredAttributes, Kind
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.stage import DatasetConfig
@@ -48,7 +48,10 @@ class SelectConfig(Config):
         if not self.expression.strip():
             return None
         found = parse(self.expression, columns_of(dataset))
-        kept, of_attributes = dataset.of(DocumentsConfig).keep_columns, dataset.of(Attributes)
+        kept, of_attributes = (
+            dataset.of(DocumentsConfig).keep_columns,
+            dataset.of(DeclaredAttributes),
+        )
         meanings = Counter([*OWN_COLUMNS, *kept, *of_attributes.columns])
         if twice := [name for name in found.names if meanings[name] > 1]:
             raise ConfigError(
@@ -69,4 +72,4 @@ def as_select(select: object) -> object:
 def columns_of(dataset: DatasetConfig) -> dict[str, Kind]:
     """Return the columns that an expression may name, and their kinds."""
     kept: dict[str, Kind] = dict.fromkeys(dataset.of(DocumentsConfig).keep_columns, "text")
-    return {**dataset.of(Attributes).kinds(), **kept, **OWN_COLUMNS}
+    return {**dataset.of(DeclaredAttributes).kinds(), **kept, **OWN_COLUMNS}

@@ -57,8 +57,8 @@ GRAMMAR = (
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
-    """What is known of documents: columns of equal length, and quantiles over all files."""
+class KnownValues:
+    """Columns of documents, of equal length, and quantiles over all files."""
 
     columns: Mapping[str, pa.Array]
     """float64, string or bool, with nulls."""
@@ -66,7 +66,7 @@ class Documents:
     """By what `Quantile.name` is; None where no document has a value."""
 
 
-Run: TypeAlias = Callable[[Documents], Any]
+Run: TypeAlias = Callable[[KnownValues], Any]
 """From documents to an array, or a scalar, of values."""
 
 
@@ -85,7 +85,7 @@ class Quantile:
         none."""
         return float(np.quantile(values, self.fraction)) if len(values) else None
 
-    def values_of(self, documents: Documents) -> npt.NDArray[np.float64]:
+    def values_of(self, documents: KnownValues) -> npt.NDArray[np.float64]:
         """Return the values that some documents have, without what is missing."""
         found: npt.NDArray[np.float64] = to_numpy(pc.drop_null(self.values(documents)))
         return found
@@ -99,7 +99,7 @@ class Rule:
     """Canonical: equal for spellings that differ in spaces, quotes and brackets alone."""
     run: Run
 
-    def __call__(self, documents: Documents) -> pa.BooleanArray:
+    def __call__(self, documents: KnownValues) -> pa.BooleanArray:
         """Return the answer for each document, null where it is unknown."""
         num = len(next(iter(documents.columns.values())))
         found = self.run(documents)
@@ -272,7 +272,7 @@ class _Compiler:
         run = self.expect(kind, node)
         if not _is_literal(node):
             _refuse(node, f"a {kind} that is written out", _shown(node))
-        found: float | str | bool = run(Documents({})).as_py()
+        found: float | str | bool = run(KnownValues({})).as_py()
         return found
 
     def _quantile(self, node: ast.expr, *, of: ast.expr) -> Run | None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.attributes.config import Attributes, Kind
+from tokflow.attributes.config import DeclaredAttributes, Kind
 from tokflow.attributes.stage import ATTRIBUTES
 from tokflow.errors import ConfigError
 from tokflow.selection.config import SelectConfig, columns_of
@@ -26,7 +26,7 @@ from tokflow.tokens.shard import TokenShard
 if (
     TYPE_CHECKING
 ):  # it imports pyarrow.compute, which datasets without a selection need not wait for
-    from tokflow.selection.expression import Documents, Expression
+    from tokflow.selection.expression import Expression, KnownValues
 
 SELECTION_VERSION = 1
 """Raised when the same input would give other bytes."""
@@ -125,7 +125,7 @@ SELECTION = SelectionStage()
 
 @dataclass(frozen=True)
 class _AllFiles:
-    """What a quantile over all files is of."""
+    """Inputs of all partitions together, for quantiles over all files."""
 
     making: Making
     expression: "Expression"
@@ -178,7 +178,7 @@ def _expression(dataset: DatasetConfig) -> "Expression":
 
 def _attributes(dataset: DatasetConfig, expression: "Expression") -> list[str]:
     """Return the attributes of which an expression names a column."""
-    columns = dataset.of(Attributes).columns
+    columns = dataset.of(DeclaredAttributes).columns
     return sorted({columns[name][0] for name in expression.names if name in columns})
 
 
@@ -190,7 +190,7 @@ def opened_attributes(making: Making) -> dict[str, pa.ChunkedArray]:
 
 
 def _columns(dataset: DatasetConfig, tables: Mapping[str, pa.Table]) -> dict[str, pa.ChunkedArray]:
-    columns = dataset.of(Attributes).columns.items()
+    columns = dataset.of(DeclaredAttributes).columns.items()
     return {as_: tables[name][of] for as_, (name, of) in columns if name in tables}
 
 
@@ -211,11 +211,11 @@ def _recipe(
 
 def documents_of(
     shard: TokenShard, names: Sequence[str], attributes: Mapping[str, pa.ChunkedArray]
-) -> "Documents":
+) -> "KnownValues":
     """Return the columns of a shard that an expression names, each one array."""
     import pyarrow.compute as pc
 
-    from tokflow.selection.expression import Documents
+    from tokflow.selection.expression import KnownValues
 
     numbers = (*SUMS, "num_bytes")
     table = shard.documents(["row", *numbers])
@@ -230,7 +230,7 @@ def documents_of(
     if kept := [name for name in names if name not in columns]:
         of_shard = shard.kept_columns()
         columns |= {name: of_shard[name].combine_chunks() for name in kept}
-    return Documents(columns)
+    return KnownValues(columns)
 
 
 def write_selection(
@@ -247,7 +247,7 @@ def write_selection(
     by which rule. `quantiles`: those over all files."""
     import pyarrow.compute as pc
 
-    from tokflow.selection.expression import Documents, parse
+    from tokflow.selection.expression import KnownValues, parse
 
     started = time.perf_counter()
     asked = parse(expression, columns)
@@ -255,7 +255,7 @@ def write_selection(
     of_file = {of.name: of for of in asked.quantiles if of.name not in quantiles}
     try:
         own = {name: of.of(of.values_of(documents)) for name, of in of_file.items()}
-        documents = Documents(documents.columns, {**quantiles, **own})
+        documents = KnownValues(documents.columns, {**quantiles, **own})
         answers = [rule(documents) for rule in asked.rules]
     except ConfigError as error:
         raise relocated(error, f"select: {shard.manifest.partition}") from None

@@ -38,6 +38,7 @@ from tokflow.tokens.shard_files import (
     KEPT_NAME,
     LOSS_MASK_NAME,
     NUM_LINES,
+    TEXT_DIGEST,
     TOKENS_NAME,
     ShardSegment,
     ShardWriter,
@@ -147,6 +148,20 @@ class TokenShard(InStore):
         return pa.concat_tables([read_table(self.stored.file(of)) for of in self.names(KEPT_NAME)])
 
 
+def with_tokens_of(documents: pa.Table) -> Callable[[Batch], Batch]:
+    """Return a function that gives documents which are read again as many tokens as a shard has of
+    them, none to those that it has not, for a limit of tokens. `documents`: row and num_tokens."""
+    rows, num_tokens = to_numpy(documents["row"]), to_numpy(documents["num_tokens"])
+
+    def with_tokens(batch: Batch) -> Batch:
+        found = np.zeros(len(batch.rows), dtype=np.int64)
+        _, stored, read = np.intersect1d(rows, batch.rows, return_indices=True)
+        found[read] = num_tokens[stored]
+        return replace(batch, tokens=TokenBatch(np.zeros(0, dtype=np.uint16), found))
+
+    return with_tokens
+
+
 ROWS_OF_PASS = 2**40
 """Rows that a pass of a mixture takes up, more than any file has."""
 
@@ -252,7 +267,10 @@ def write_token_shard(
         dataset=dataset,
         partition=raw.key,
         counts=_counts(documents, source, encoder, writer, num_rejects=len(rejects)),
-        details=_details(encoding, raw, source, rejects, is_segment=segment is not None),
+        details={
+            **_details(encoding, raw, source, rejects, is_segment=segment is not None),
+            TEXT_DIGEST: writer.text_digest,
+        },
         files=writer.entries(rejects),
     )
     seconds, engine = time.perf_counter() - started, encoder.engine

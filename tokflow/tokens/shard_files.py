@@ -123,6 +123,7 @@ class ShardWriter:
         """Ids that are EOS, also of texts."""
         self.num_without_tokens = 0
         """Documents that have no token, not even an EOS."""
+        self._texts = xxhash.xxh3_128()
 
     def add(self, batch: Batch, tokens: TokenBatch) -> None:
         """Write the documents of a batch and their tokens."""
@@ -130,6 +131,8 @@ class ShardWriter:
         if tokens.loss_mask is not None:
             self._files[LOSS_MASK_NAME].write(tokens.loss_mask)
         counts, num_chars, num_tokens = self.counts, batch.num_chars, tokens.num_tokens
+        hashes = text_hashes(batch.texts)
+        self._texts.update(hashes_as_array(hashes).tobytes())
         columns = {
             "row": batch.rows,
             "char_offset": counts["num_chars"] + np.cumsum(num_chars) - num_chars,
@@ -137,7 +140,7 @@ class ShardWriter:
             "num_bytes": np.diff(text_buffers(batch.texts)[0]),
             "token_offset": counts["num_tokens"] + np.cumsum(num_tokens) - num_tokens,
             "num_tokens": num_tokens,
-            "text_hash": text_hashes(batch.texts),
+            "text_hash": hashes,
         }
         if batch.records is not None:
             columns["record"] = batch.records
@@ -163,6 +166,11 @@ class ShardWriter:
         if batch.chat_counts is not None:
             for name, num in zip(CHAT_COUNTS, batch.chat_counts.sum(axis=0).tolist(), strict=True):
                 counts[f"num_{name}"] += num
+
+    @property
+    def text_digest(self) -> str:
+        """The xxh3-128 of the hashes of all texts, end to end."""
+        return self._texts.hexdigest()
 
     @property
     def num_lost_values(self) -> int:
@@ -241,6 +249,10 @@ WHOLE_RANGES = 4
 
 KEPT = ("num_documents", "num_chars", "num_tokens", "num_records")
 """Counts of each segment that a reader of the shard needs; num_records with a transform."""
+
+TEXT_DIGEST = "text_digest"
+"""Key in the details: the xxh3-128 of the text hashes of all documents, end to end; with segments
+of their digests. Two tokenizers give the same texts one digest."""
 
 NUM_LINES = "num_lines"
 """Key in a segment's details: its number of lines, added to the lines of later rejects."""
@@ -337,6 +349,8 @@ def _details(segments: Sequence[StoredOutput]) -> dict[str, Any]:
     """Return the counts of each segment and, for a group, all raw files without repetition."""
     each = [segment.manifest.details for segment in segments]
     details = {**each[0], "segments": [_kept(segment) for segment in segments]}
+    digests = "".join(of[TEXT_DIGEST] for of in each)
+    details[TEXT_DIGEST] = xxhash.xxh3_128_hexdigest(bytes.fromhex(digests))
     details |= rejects_by_reason(of.get(REASONS, {}) for of in each)
     if "files" in details:
         files: dict[str, dict[str, Any]] = {}

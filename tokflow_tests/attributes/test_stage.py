@@ -46,6 +46,10 @@ def values_of(dataset: Dataset, column: str = "quality") -> list[list[Any]]:
     return [graph.open(of)[column].to_pylist() for of in outputs]
 
 
+def why(dataset: Dataset) -> dict[str, str]:
+    return {of.output.title: of.reason for of in make_plan(dataset).missing}
+
+
 def counts_of(graph: BuildGraph, key: str) -> dict[str, int]:
     return dict(graph.output("attributes", key, "scores").counts)
 
@@ -203,3 +207,67 @@ def test_wrong_attributes_are_errors_when_the_yaml_is_read(
     with pytest.raises(ConfigError) as error:
         declared(tmp_path, {"key": "row", **scores}, **attributes)
     assert error.value.where == where
+
+
+CALLED = """
+def measure(texts):
+    print("called")
+    assert len(texts) <= 2
+    return {"quality": [len(of) if of != "two" else None for of in texts], "other": texts}
+"""
+
+
+def declared_function(folder: Path, code: str = CALLED, **attributes: Any) -> Dataset:
+    (folder / "model.py").write_text(code)
+    fields = {"function": "model:measure", "columns": QUALITY, "batch": 2}
+    more = {"scores": {**fields, **attributes.pop("scores", {})}}
+    return declared(folder, more=more, **attributes)
+
+
+def test_a_function_has_the_texts_in_batches_of_any_size(tmp_path: Path):
+    documents = {"keep_columns": ["url"], "on_bad_document": "reject", "limit": {"tokens": 14}}
+    dataset = declared_function(tmp_path, select="quality >= 4", documents=documents)
+    with (tmp_path / "raw/b.jsonl").open("a") as file:
+        file.write('{"text": 5, "url": "x"}\n')
+    build(dataset)
+
+    assert values_of(dataset) == [[3.0, None, 5.0], [4.0, None]]
+    assert problems_of(dataset) == []
+
+
+def test_another_tokenizer_calls_no_function_again_and_another_module_does(tmp_path: Path):
+    build(declared_function(tmp_path, exports=[]))
+    other = declared_function(tmp_path, exports=[], tokenizer={"kind": "bytes", "eos": "none"})
+
+    build(other)
+    made = {of.output.title for of in make_plan(other).planned if of.output.stage == "attributes"}
+    assert made == {"attributes of a.jsonl (scores)", "attributes of b.jsonl (scores)"}
+    assert len([*graph_of(other).output("attributes", "a.jsonl", "scores").place.iterdir()]) == 1
+
+    again = why(declared_function(tmp_path, CALLED + "\n", exports=[]))
+    assert again["attributes of a.jsonl (scores)"] == "config changed (module)"
+    later = why(declared_function(tmp_path, exports=[], scores={"function_version": 2}))
+    assert "attributes of a.jsonl (scores)" in later
+    assert why(declared_function(tmp_path, exports=[], scores={"batch": 1})) == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected", "found"),
+    [
+        ("return 1 / 0", "values of each text", "ZeroDivisionError"),
+        ("return texts", "a mapping with quality", "list"),
+        ("return {'other': texts}", "a mapping with quality", "other"),
+        ("return {'quality': [1]}", "2 values of quality", "1"),
+        ("return {'quality': texts}", "a column of number", "string"),
+        ("return {'quality': [1, 'a']}", "numbers, texts or truth values", "Could not convert"),
+    ],
+)
+def test_what_a_function_does_wrong_is_named_with_its_place(
+    tmp_path: Path, body: str, expected: str, found: str
+):
+    with pytest.raises(AssertionError) as error:
+        build(declared_function(tmp_path, f"def measure(texts):\n    {body}\n"))
+
+    assert f"expected {expected}" in str(error.value)
+    assert f"found {found}" in str(error.value)
+    assert "b.jsonl, rows 0 to 1" in str(error.value)

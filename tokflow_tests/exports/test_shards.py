@@ -1,6 +1,5 @@
 import operator
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,9 @@ import pytest
 from tokflow.errors import ConfigError
 from tokflow.exports import Export, writing
 from tokflow.exports.options import sizes_by_file
-from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.disks import flip
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import content, stored
 from tokflow_tests.tiny import declare
 
@@ -57,7 +54,7 @@ def num_leading(before: list[int], after: list[int]) -> int:
     return [*map(operator.eq, before, after), False].index(False)
 
 
-def dataset_in(folder: Path, options: dict[str, Any], *names: str, **more: Any) -> Dataset:
+def dataset_in(folder: Path, options: dict[str, Any], *names: str) -> Dataset:
     files = {}
     for name in names:
         choose = random.Random(name)
@@ -65,7 +62,7 @@ def dataset_in(folder: Path, options: dict[str, Any], *names: str, **more: Any) 
     export_ = {"shards": "by_file", "shard_size": 2_500, **options}
     split = {"parts": {"train": {"fraction": 0.9}, "rest": {"fraction": 0.1}}}
     packing = {"sequence_length": 8}
-    return declare(folder, files, exports=[export_], split=split, packing=packing, **more)
+    return declare(folder, files, exports=[export_], split=split, packing=packing)
 
 
 def inodes(folder: Path) -> set[int]:
@@ -112,17 +109,3 @@ def test_a_damaged_shard_of_the_last_export_is_written_anew(tmp_path: Path):
     now, _ = export(dataset)
 
     assert content(now) == content(anew)
-
-
-def test_shards_that_are_only_at_a_url_are_written_anew(tmp_path: Path, object_store: ObjectStore):
-    url = f"{object_store.url}/store"
-    export(dataset_in(tmp_path / "a", FORMATS[1], "a", "b", "d", "e", store=url))
-    shutil.rmtree(tmp_path / "cache")
-    export(dataset_in(tmp_path / "a", FORMATS[1], "a", "b", "c", "d", "e", store=url))
-    anew, _ = export(dataset_in(tmp_path / "b", FORMATS[1], "a", "b", "c", "d", "e"))
-
-    found = open_export(f"{url}/tiny/exports/arrow")
-    found.stored.fetch(found.manifest.files)
-
-    for name in found.manifest.files:
-        assert found.stored.file(name).read_bytes() == (anew / name).read_bytes()

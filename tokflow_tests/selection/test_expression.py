@@ -9,7 +9,7 @@ import pytest
 
 from tokflow.attributes.config import Kind
 from tokflow.errors import ConfigError
-from tokflow.selection.expression import MAX_CHARS, Documents, Expression, parse
+from tokflow.selection.expression import MAX_CHARS, Expression, KnownValues, parse
 
 KINDS: dict[str, Kind] = {"n": "number", "m": "number", "t": "text", "meta.url": "text"}
 COLUMNS = {
@@ -21,15 +21,15 @@ COLUMNS = {
 NUM = len(COLUMNS["n"])
 
 
-def documents(columns: dict[str, list[Any]] = COLUMNS) -> Documents:
+def documents(columns: dict[str, list[Any]] = COLUMNS) -> KnownValues:
     types = {"number": pa.float64(), "text": pa.string()}
-    return Documents({name: pa.array(of, types[KINDS[name]]) for name, of in columns.items()})
+    return KnownValues({name: pa.array(of, types[KINDS[name]]) for name, of in columns.items()})
 
 
 def answers(expression: str | Expression) -> list[list[bool | None]]:
     parsed = parse(expression, KINDS) if isinstance(expression, str) else expression
     of_file = {of.name: of.of(of.values_of(documents())) for of in parsed.quantiles}
-    known = Documents(documents().columns, of_file)
+    known = KnownValues(documents().columns, of_file)
     return [rule(known).to_pylist() for rule in parsed.rules]
 
 

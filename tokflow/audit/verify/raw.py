@@ -1,7 +1,7 @@
 """Compare a token shard with its raw file, whose documents are read again."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,9 +14,9 @@ from tokflow.store.tables import to_numpy
 from tokflow.tokenizers.chat.renderer import Renderer, open_renderer
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Encoding, in_text_of
-from tokflow.tokens.bos_eos import TokenBatch, add_bos_eos
+from tokflow.tokens.bos_eos import add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
-from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.shard import TokenShard, with_tokens_of
 from tokflow.tokens.shard_files import text_hashes
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
@@ -54,7 +54,7 @@ def verify_against_raw(
         shard=shard, render=render, encoding=encoding, reference=reference, chosen=chosen
     )
     num_read, problems, source = 0, list[str](), DocumentSource(raw.paths, documents)
-    for batch in source.batches(render=render, encode=_with_tokens_of(table)):
+    for batch in source.batches(render=render, encode=with_tokens_of(table)):
         first, num_read = num_read, num_read + len(batch.rows)
         of_batch = table.slice(first, len(batch.rows))
         problems += _document_problems(shard, first, batch, of_batch)
@@ -71,20 +71,6 @@ def verify_against_raw(
     if num_read == len(table) and not problems and max_characters is None:
         problems += _left_out_problems(shard, source)
     return problems or list(_member_problems(shard, source))
-
-
-def _with_tokens_of(table: pa.Table) -> Callable[[Batch], Batch]:
-    """Return a function that gives documents as many tokens as a shard has of them, none to those
-    that it has not, for a limit of tokens."""
-    rows, num_tokens = to_numpy(table["row"]), to_numpy(table["num_tokens"])
-
-    def with_tokens(batch: Batch) -> Batch:
-        found = np.zeros(len(batch.rows), dtype=np.int64)
-        _, stored, read = np.intersect1d(rows, batch.rows, return_indices=True)
-        found[read] = num_tokens[stored]
-        return replace(batch, tokens=TokenBatch(np.zeros(0, dtype=np.uint16), found))
-
-    return with_tokens
 
 
 def _left_out_problems(shard: TokenShard, source: DocumentSource) -> Iterator[str]:

@@ -1,0 +1,84 @@
+"""Values that a function of the user has of the texts of a token shard."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokflow.attributes.config import AttributeConfig
+from tokflow.attributes.tables import Aligned, as_declared
+from tokflow.documents import DocumentsConfig, DocumentSource
+from tokflow.documents.user_function import UserFunction, described, printing_on_stderr
+from tokflow.errors import ConfigError
+from tokflow.raw import RawPartition
+from tokflow.store.tables import to_numpy
+from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokens.shard import TokenShard, with_tokens_of
+
+
+def compute(
+    shard: TokenShard,
+    config: AttributeConfig,
+    function: UserFunction,
+    raw: RawPartition,
+    documents: DocumentsConfig,
+    tokenizer: Tokenizer,
+) -> Aligned:
+    """Return the columns of a function for each document of a shard, whose raw files are read
+    again.
+
+    Raises: ConfigError where the function raises, or returns something else than the config says;
+    RawFileError.
+    """
+    table = shard.documents(["row", "num_tokens"])
+    render = open_renderer(documents, tokenizer) if documents.is_rendered else None
+    source = DocumentSource(raw.paths, documents)
+    batches = source.batches(on_reject=lambda *_: None, render=render, encode=with_tokens_of(table))
+    rows, found = to_numpy(table["row"]), [pa.table({name: [] for name in config.columns})]
+    for batch in batches:
+        texts = batch.texts.filter(pa.array(np.isin(batch.rows, rows))).to_pylist()
+        for first in range(0, len(texts), config.batch):
+            some = texts[first : first + config.batch]
+            place = f"{raw.key}, rows {batch.rows[0]:,} to {batch.rows[-1]:,}"
+            found.append(as_declared(_called(function, some, config, place), config, place))
+    raw.check_unchanged()
+    columns = pa.concat_tables(found, promote_options="permissive")
+    without = np.ones(len(columns), dtype=bool)
+    for name in config.columns:
+        without &= columns[name].is_null().to_numpy()
+    return Aligned(columns, int(np.count_nonzero(without)), 0)
+
+
+def _called(
+    function: UserFunction, texts: list[str], config: AttributeConfig, place: str
+) -> pa.Table:
+    """Return what the function says of some texts."""
+
+    def refused(expected: str, found: str) -> ConfigError:
+        where = f"attributes: {config.function}: {place}"
+        return ConfigError(
+            where=where, expected=expected, found=found, remedy="correct the function"
+        )
+
+    try:
+        with printing_on_stderr():
+            result: Any = function.load()(texts)
+    except ConfigError:
+        raise
+    except Exception as error:
+        found = described(error, function.path)
+        raise refused("values of each text", found) from error
+    if not isinstance(result, Mapping) or not config.columns.keys() <= result.keys():
+        shown = (
+            ", ".join(map(str, result)) if isinstance(result, Mapping) else type(result).__name__
+        )
+        raise refused(f"a mapping with {', '.join(config.columns)}", shown)
+    for name in config.columns:
+        if len(result[name]) != len(texts):
+            raise refused(f"{len(texts):,} values of {name}", f"{len(result[name]):,}")
+    try:
+        return pa.table({name: pa.array(result[name]) for name in config.columns})
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise refused("numbers, texts or truth values", str(error).splitlines()[0]) from error
