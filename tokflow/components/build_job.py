@@ -18,9 +18,11 @@ import dagster as dg
 
 from tokflow.components.assets import asset_specs
 from tokflow.components.checks import check_specs, recheck
+from tokflow.components.code_server import reload_code
 from tokflow.components.console import CONSOLE_CONFIG, console_logger
 from tokflow.components.dagster_names import REPORT, asset_keys, build_job_name, is_partitioned
 from tokflow.components.failed_outputs import again_if_fetched
+from tokflow.components.history import definition_digest
 from tokflow.components.instance import end_lost_runs, process_tags
 from tokflow.components.recorded_build import BuildOptions, RecordedBuild, build_in_run
 from tokflow.errors import TokflowError, message_of
@@ -39,6 +41,10 @@ UNRECORDED = {"__source_asset_observation__": True}
 """Metadata by which Dagster 1.13 enters no event for an output: each has its own already, and one
 of Dagster's would give all partitions of a run one version (dagster issues 34013, 18649). Without
 an output, what is downstream in the run, anybody's, is skipped without a word."""
+
+DEFINITION_TAG = ".dagster/tokflow_definition"
+"""Tag of the step of a dataset: a digest of its YAML and code. The snapshot that Dagster keeps of
+the job of a run has that of the code server."""
 
 RESOURCE = "tokflow_workers"
 """Its key in a run's config."""
@@ -91,6 +97,7 @@ def build_asset(dataset: Dataset, body: Body | None = None) -> dg.AssetsDefiniti
             can_subset=True,
             backfill_policy=dg.BackfillPolicy.single_run(),
             pool=dataset.pool,
+            op_tags={DEFINITION_TAG: definition_digest(dataset)},
             resource_defs={RESOURCE: WORKERS},
         )(build)
 
@@ -148,6 +155,7 @@ def _build_selected(dataset: Dataset, context: dg.AssetExecutionContext) -> Iter
     if not context.selected_asset_keys:
         yield from recheck(dataset, context.selected_asset_check_keys)
         return
+    _reload_if_edited(dataset, context)
     is_keyed = context.has_partition_key or context.has_partition_key_range
     keys = asset_keys(dataset)
     asked = [asset for asset, key in keys.items() if key in context.selected_asset_keys]
@@ -165,6 +173,21 @@ def _build_selected(dataset: Dataset, context: dg.AssetExecutionContext) -> Iter
     yield from recorded.checks
     if recorded.failure is not None:
         raise again_if_fetched(recorded.failure, context)
+
+
+def _reload_if_edited(dataset: Dataset, context: dg.AssetExecutionContext) -> None:
+    """Let the pages of Dagster show the dataset that this run builds, where its YAML or code was
+    edited after the code location was loaded, or say on the run what to press."""
+    job = context.instance.get_job_snapshot(str(context.run.job_snapshot_id))
+    loaded = [of.tags.get(DEFINITION_TAG) for of in job.node_defs_snapshot.op_def_snaps]
+    if definition_digest(dataset) in loaded:
+        return
+    edited = f"{dataset.name} was edited after its code location was loaded"
+    if reload_code(context.run):
+        context.log.info("%s, which was reloaded: pages show what this run builds", edited)
+    else:
+        said = "pages show it as it was, and as unsynced what this run builds"
+        context.log.warning("%s: %s, until you press Reload in the tab Deployment", edited, said)
 
 
 def run_build_job(

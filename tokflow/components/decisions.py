@@ -5,7 +5,6 @@ A dataset with `automation: true` gets one run of its build job when something i
 the others only Dagster's list of files is brought up to date.
 """
 
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,7 +31,7 @@ from tokflow.components.file_partitions import (
     look_at_sources,
     sync_files,
 )
-from tokflow.components.history import AssetHistory, code_version
+from tokflow.components.history import AssetHistory, definition_digest, digest_of
 from tokflow.components.instance import NOT_ENDED, end_lost_runs
 from tokflow.components.report_asset import is_report_behind
 from tokflow.components.reports import data_version
@@ -41,7 +40,6 @@ from tokflow.pipeline.dagster_fields import is_due
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import Plan, make_plan
-from tokflow.pipeline.stages import for_mixtures
 from tokflow.raw.hashes import stamp_of
 from tokflow.shown import counted
 from tokflow.stage import RAW
@@ -188,10 +186,8 @@ def _build(
             leaves = _leaves(instance, run, inputs, was_asked=with_inputs == memory.asked)
             memory = replace(memory, left=with_inputs if leaves else "")
     if run is not None and with_inputs == memory.left:
-        then = "another follows when something changes"
-        if run.tags.get(INPUTS_TAG, inputs) != inputs:
-            then = "it saw another YAML or code; reload the code location"
-        said = f"run {run.run_id[:8]} ({run.status.value}) left {todo}; {then}"
+        said = f"run {run.run_id[:8]} ({run.status.value}) left {todo}"
+        said += "; another follows when something changes"
         return _settled(memory, state, said, now)
     request = dg.RunRequest(job_name=build_job_name(dataset), tags={INPUTS_TAG: inputs})
     return Decision(replace(memory, asked=with_inputs, looked=now), f"builds {todo}", request)
@@ -274,11 +270,6 @@ def being_written(changes: FileChanges, *, now: float) -> tuple[str, ...]:
     )
 
 
-def digest_of(*values: Any) -> str:
-    """Return a short text that is another one for other values."""
-    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
-
-
 def inputs_digest(changes: FileChanges) -> str:
     """Return a digest of what decides the outputs of a dataset: files, config and code.
 
@@ -287,7 +278,7 @@ def inputs_digest(changes: FileChanges) -> str:
 
     Raises: TokflowError where the tokenizer's own files cannot be found.
     """
-    graph, sources = changes.graph, changes.graph.dataset.sources
+    graph = changes.graph
     tokenizer: list[Any] = []
     if graph.dataset.tokenizer.kind != "trained":
         source = tokenizer_source(graph.tokenizer_output)
@@ -300,16 +291,8 @@ def inputs_digest(changes: FileChanges) -> str:
         *listed,
         sorted(changes.stamps.items()),
         tokenizer,
-        graph.dataset,
-        graph.dataset.base,
-        [code_version(graph.dataset, *asset) for asset in asset_keys(graph.dataset)],
-        *((of, _code_of_source(of)) for of in sources),
+        definition_digest(graph.dataset),
     )
-
-
-def _code_of_source(dataset: Dataset) -> list[str]:
-    """Return the code versions of what a mixture needs of a source."""
-    return [code_version(dataset, of.name) for of in for_mixtures(dataset.stages)]
 
 
 def state_digest(instance: dg.DagsterInstance, changes: FileChanges) -> str:

@@ -1,5 +1,6 @@
 """Dagster's history: the versions it knows of each output, and outputs entered without a run."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,12 +10,14 @@ import dagster as dg
 
 from tokflow.components.dagster_names import (
     asset_key,
+    asset_keys,
     is_partitioned,
     parents,
     partition_set,
 )
 from tokflow.components.reports import Report
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.stages import for_mixtures
 from tokflow.stage import stage_named
 
 CODE_VERSION = "dagster/code_version"
@@ -39,6 +42,22 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
     """
     step = stage_named(dataset.stages, stage)
     return step.declared_recipe(dataset, name).code_version if step else LISTING_VERSION
+
+
+def digest_of(*values: Any) -> str:
+    """Return a short text that is another one for other values."""
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
+
+
+def definition_digest(dataset: Dataset) -> str:
+    """Return a digest of the YAML and the code of a dataset and, of a mixture, of what it needs of
+    its sources."""
+    of_sources = [
+        (of, [code_version(of, stage.name) for stage in for_mixtures(of.stages)])
+        for of in dataset.sources
+    ]
+    assets = [(key, code_version(dataset, *asset)) for asset, key in asset_keys(dataset).items()]
+    return digest_of(dataset, dataset.base, assets, of_sources)
 
 
 @dataclass(frozen=True)  # without slots, since it keeps what it looked up
