@@ -2,6 +2,7 @@
 
 from tokflow.components.alerts import failure_alerts
 from tokflow.components.build_job import run_build_job
+from tokflow.components.dagster_names import Translator
 from tokflow.components.export_io import ExportIOManager
 from tokflow.components.instance import open_instance
 from tokflow.components.recorded_build import BuildOptions, RecordedBuild
@@ -12,6 +13,7 @@ __all__ = [
     "ExportIOManager",
     "RecordedBuild",
     "TextDataset",
+    "Translator",
     "failure_alerts",
     "make_definitions",
     "open_instance",

@@ -12,13 +12,15 @@ from tokflow.components.dagster_names import (
     is_partitioned,
     parents,
     partition_set,
+    translator_of,
 )
 from tokflow.components.history import code_version
+from tokflow.errors import ConfigError, TokflowError
 from tokflow.exports.columns import schema_of
 from tokflow.exports.config import DeclaredExports
 from tokflow.exports.stage import EXPORT
 from tokflow.exports.table_files import names_in_files
-from tokflow.pipeline.dagster_fields import dagster_name, longest_pause
+from tokflow.pipeline.dagster_fields import longest_pause
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw.globs import format_of_name
 from tokflow.shown import redact
@@ -28,39 +30,55 @@ from tokflow.tokens.stage import TOKENS
 
 
 def asset_specs(dataset: Dataset) -> list[dg.AssetSpec]:
-    """Return the assets of a dataset, parents first."""
-    return [_spec(dataset, stage, name) for stage, name in asset_keys(dataset)]
+    """Return the assets of a dataset, parents first.
+
+    Raises: ConfigError where its translator names them as Dagster does not take it.
+    """
+    try:
+        specs = [_spec(dataset, *asset) for asset in asset_keys(dataset)]
+        if len({of.key for of in specs}) < len(specs):
+            raise ValueError("two assets of one key")
+    except TokflowError:
+        raise
+    except Exception as error:  # of a translator, or of Dagster for what it returns
+        raise ConfigError(
+            where=f"{dataset.name}: translator {dataset.translator}",
+            expected="keys, groups, tags and descriptions that Dagster takes, a key for each asset",
+            found=f"{type(error).__name__}: {error}",
+            remedy="correct the method of the class",
+        ) from error
+    return specs
 
 
 def _spec(dataset: Dataset, stage: str, name: str) -> dg.AssetSpec:
     """Return one asset with what all assets of a dataset have."""
     step, of_parents = stage_named(dataset.stages, stage), parents(dataset, stage, name)
-    kinds, config, description = _described(dataset, stage, name)
+    translator = translator_of(dataset)
+    kinds, config = _described(dataset, stage, name)
     fields = config if isinstance(config, dict) else config.model_dump(exclude_defaults=True)
     shown = {"config": dg.MetadataValue.json(_redacted(fields))} if fields else {}
     return dg.AssetSpec(
         asset_key(dataset, stage, name),
         deps=[dg.AssetDep(of, partition_mapping=mapping) for of, mapping in of_parents.items()],
         partitions_def=partition_set(dataset) if is_partitioned(dataset, stage) else None,
-        group_name=dagster_name(dataset.name),
+        group_name=translator.group(dataset, stage, name),
         kinds=kinds,
         owners=list(dataset.owners),
-        tags=dataset.tags,
-        description=description,
+        tags=translator.tags(dataset, stage, name),
+        description=translator.description(dataset, stage, name),
         metadata={**shown, **column_metadata(dataset, stage, name)},
         code_version=code_version(dataset, stage, name),
         freshness_policy=_freshness_of(dataset.schedule) if step and step.has_latest else None,
     )
 
 
-def _described(dataset: Dataset, stage: str, name: str) -> tuple[set[str], Any, str]:
-    """Return kinds, config and description of an asset."""
+def _described(dataset: Dataset, stage: str, name: str) -> tuple[set[str], Any]:
+    """Return kinds and config of an asset."""
     step = stage_named(dataset.stages, stage)
     if step is not None:
-        kinds = set(step.kinds(dataset, name))
-        return kinds, step.variants(dataset)[name], step.about(dataset, name)
+        return set(step.kinds(dataset, name)), step.variants(dataset)[name]
     own = OWN_ASSETS[stage]
-    return {own.kind}, _raw_config(dataset) if own.kind == "file" else {}, own.about
+    return {own.kind}, _raw_config(dataset) if own.kind == "file" else {}
 
 
 def _raw_config(dataset: Dataset) -> dict[str, Any]:

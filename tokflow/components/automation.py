@@ -8,7 +8,7 @@ import dagster as dg
 import msgspec
 
 from tokflow.components.broken import BrokenDataset
-from tokflow.components.dagster_names import scan_job_name, schedule_name
+from tokflow.components.dagster_names import scan_job_name
 from tokflow.components.decisions import Decision, Memory, decide, read_memories
 from tokflow.components.failed_outputs import LISTING, mark_failed
 from tokflow.components.file_partitions import sync_files
@@ -105,7 +105,7 @@ def scan_job(dataset: Dataset) -> dg.JobDefinition:
 def build_schedule(dataset: Dataset, job: dg.JobDefinition) -> dg.ScheduleDefinition:
     """Return the schedule of a build, on unless somebody turns it off."""
     return dg.ScheduleDefinition(
-        name=schedule_name(dataset),
+        name=f"{dagster_name(dataset.name)}_schedule",
         job=job,
         cron_schedule=str(dataset.schedule),
         execution_timezone=dataset.timezone,

@@ -2,9 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import dagster as dg
 
+from tokflow.documents.user_function import find_function
+from tokflow.errors import ConfigError
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset
 from tokflow.stage import RAW, Input, stage_named
@@ -59,6 +63,55 @@ OWN_ASSETS: Mapping[str, OwnAsset] = {
 }
 
 
+class Translator:
+    """Keys, groups, tags and descriptions of the assets of a dataset, and by a subclass that its
+    YAML names, `translator: package.module:Class`, other ones.
+
+    `stage` is that of one asset: `raw`, `files`, `tokenizer`, `tokens`, `split`, `sequences`,
+    `export` or `report`; `name` is that of an export or a packing. The same arguments must give the
+    same: history, checks and lineage know an asset by its key.
+    """
+
+    def asset_key(self, dataset: Dataset, stage: str, name: str) -> dg.AssetKey:
+        """Return the key: `[<dataset>, <stage>]`, `[<dataset>, "exports", <name>]` or
+        `[<dataset>, "sequences", <name>]`, after the prefix that the dataset asks for."""
+        step = stage_named(dataset.stages, stage)
+        own = filter(None, [step.path if step else stage, name])
+        return dg.AssetKey([*dataset.key_prefix, dataset.name, *own])
+
+    def group(self, dataset: Dataset, stage: str, name: str) -> str:
+        """Return the group: the dataset's name."""
+        return dagster_name(dataset.name)
+
+    def tags(self, dataset: Dataset, stage: str, name: str) -> Mapping[str, str]:
+        """Return the tags: those of the YAML."""
+        return dataset.tags
+
+    def description(self, dataset: Dataset, stage: str, name: str) -> str:
+        """Return the description, in Markdown."""
+        step = stage_named(dataset.stages, stage)
+        return step.about(dataset, name) if step else OWN_ASSETS[stage].about
+
+
+def translator_of(dataset: Dataset) -> Translator:
+    """Return the translator that the YAML of a dataset names. Raises: ConfigError."""
+    named, where = dataset.translator, f"{dataset.name}: translator"
+    return _translator(named, dataset.base, where) if named else Translator()
+
+
+@cache
+def _translator(named: str, base: Path, where: str) -> Translator:
+    found = find_function(named, base, where=where).load()
+    if not (isinstance(found, type) and issubclass(found, Translator)):
+        raise ConfigError(
+            where=where,
+            expected="a subclass of tokflow.components.Translator",
+            found=f"{found!r}",
+            remedy="name one, as `package.module:Class`",
+        )
+    return found()
+
+
 def is_partitioned(dataset: Dataset, stage: str) -> bool:
     """Return whether an asset has one partition for each raw file, or group of them."""
     return (stage_named(dataset.stages, stage) or OWN_ASSETS[stage]).is_of_file
@@ -72,11 +125,8 @@ def is_of_all_files(dataset: Dataset, stage: str) -> bool:
 
 
 def asset_key(dataset: Dataset, stage: str, name: str = "") -> dg.AssetKey:
-    """Return the key of one asset: `[<dataset>, <stage>]`, `[<dataset>, "exports", <name>]` or
-    `[<dataset>, "sequences", <name of a packing>]`, after the prefix that the dataset asks for."""
-    step = stage_named(dataset.stages, stage)
-    own = filter(None, [step.path if step else stage, name])
-    return dg.AssetKey([*dataset.key_prefix, dataset.name, *own])
+    """Return the key of one asset."""
+    return translator_of(dataset).asset_key(dataset, stage, name)
 
 
 def asset_keys(dataset: Dataset) -> dict[tuple[str, str], dg.AssetKey]:
@@ -121,11 +171,6 @@ def partition_set(dataset: Dataset) -> dg.DynamicPartitionsDefinition:
 def scan_job_name(dataset: Dataset) -> str:
     """Return the name of the job that looks for new, changed and removed raw files."""
     return f"{dagster_name(dataset.name)}_scan"
-
-
-def schedule_name(dataset: Dataset) -> str:
-    """Return the name of the schedule that builds everything."""
-    return f"{dagster_name(dataset.name)}_schedule"
 
 
 def build_job_name(dataset: Dataset) -> str:

@@ -12,6 +12,7 @@ import click
 import dagster as dg
 import pydantic
 
+from tokflow.components.assets import asset_specs
 from tokflow.components.automation import build_schedule, files_sensor, scan_job
 from tokflow.components.broken import BrokenDataset, end_check
 from tokflow.components.build_job import BuildJob, asset_job, build_asset
@@ -145,7 +146,9 @@ class TextDataset(dg.Component):
         datasets, broken = [], []
         for declaration in declarations:
             try:
-                datasets.append(load_declared(replace(declaration, stages=cls.stages)))
+                dataset = load_declared(replace(declaration, stages=cls.stages))
+                asset_specs(dataset)
+                datasets.append(dataset)
             except TokflowError as error:
                 broken.append(BrokenDataset(declaration.name, error))
         return cls(datasets, broken)

@@ -143,6 +143,9 @@ class Dataset(Config):
     """Tags of its assets, its jobs and their runs, as `{domain: code}`."""
     key_prefix: KeyPrefix = ()
     """What its asset keys begin with, before its name: `warehouse/raw` or `[warehouse, raw]`."""
+    translator: str | None = None
+    """Class that gives its assets in Dagster other keys, groups, tags and descriptions, as
+    `package.module:Class`: a subclass of `tokflow.components.Translator`. Default: none."""
     pool: PoolName = "tokflow"
     """Dagster's pool of builds, which take the whole machine; its limit is the instance's."""
     executor: Literal["in_process", "multiprocess"] | None = None

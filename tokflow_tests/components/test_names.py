@@ -3,8 +3,8 @@
 import dagster as dg
 import pytest
 
-from tokflow.components import make_definitions
-from tokflow.pipeline.declared import make_dataset
+from tokflow.components import TextDataset, make_definitions
+from tokflow.pipeline.declared import Declaration, make_dataset
 from tokflow_tests.dagster_case import KEYS, Case, checks, failure
 
 PREFIX = ["warehouse", "raw-text", "my-data"]
@@ -74,3 +74,81 @@ def test_two_datasets_with_a_prefix_are_apart(case: Case):
     other = make_dataset({**case.attributes, "name": "other"}, base=case.folder, where="test")
 
     dg.Definitions.validate_loadable(make_definitions(case.dataset, other))
+
+
+TRANSLATOR = """\
+import dagster as dg
+
+from tokflow.components import Translator
+
+
+class Names(Translator):
+    def asset_key(self, dataset, stage, name):
+        return dg.AssetKey(["lake", f"{dataset.name}_{name or stage}".replace("-", "_")])
+
+    def group(self, dataset, stage, name):
+        return "exports" if stage == "export" else "texts"
+
+    def tags(self, dataset, stage, name):
+        return {**dataset.tags, "stage": stage}
+
+    def description(self, dataset, stage, name):
+        return "ours: " + super().description(dataset, stage, name)
+
+
+class Alike(Names):
+    def asset_key(self, dataset, stage, name):
+        return dg.AssetKey([dataset.name, "one"])
+
+
+class Wrong(Names):
+    def group(self, dataset, stage, name):
+        return "no group"
+
+
+def names():
+    return Names()
+"""
+
+
+def test_a_translator_gives_other_keys_groups_tags_and_descriptions(case: Case):
+    (case.folder / "naming.py").write_text(TRANSLATOR)
+    case.attributes["translator"] = "naming:Names"
+
+    result = case.job("my_data_build")
+
+    assert result.success, failure(result)
+    assert case.not_fresh() == {}
+    specs = {of.key.to_user_string(): of for of in case.defs.resolve_all_asset_specs()}
+    parquet = specs["lake/my_data_parquet"]
+    assert (parquet.group_name, specs["lake/my_data_tokens"].group_name) == ("exports", "texts")
+    assert {"domain": "code", "stage": "export"}.items() <= parquet.tags.items()
+    assert str(parquet.description).startswith("ours: Parquet")
+    assert {of.asset_key.to_user_string() for of in parquet.deps} == {
+        "lake/my_data_sequences",
+        "lake/my_data_files",
+    }
+    assert {of.asset_key.path[0] for of in result.get_asset_check_evaluations()} == {"lake"}
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ("naming:Alike", "two assets of one key"),
+        ("naming:Wrong", "no group"),
+        ("naming:names", "<function names"),
+        ("naming:Nmaes", "none of that name; did you mean 'Names'?"),
+        ("nothing:Names", "none for 'nothing:Names'"),
+    ],
+)
+def test_a_translator_that_cannot_be_used_is_the_error_of_its_dataset_alone(
+    named: str, found: str, case: Case
+):
+    (case.folder / "naming.py").write_text(TRANSLATOR)
+    fields = {**case.attributes, "translator": named}
+    declaration = Declaration("my-data", case.folder, 0, case.folder, fields, "test")
+
+    [broken] = TextDataset.declared([declaration]).broken
+
+    assert broken.error.where.startswith("my-data: translator")
+    assert found in str(broken.error)
