@@ -194,7 +194,7 @@ class Sensor:
 def shown(value: dg.MetadataValue[Any]) -> dict[str, str]:
     """Return the rows of a table of markdown: the first cell of each, and the second."""
     rows = [line.split(" | ") for line in str(value.value).split("\n")[2:]]
-    plain = [[re.sub(r"\\(.)", r"\1", of).replace("\xa0", " ") for of in row] for row in rows]
+    plain = [[re.sub(r"\\(.)", r"\1", of.replace("\u200b", "")) for of in row] for row in rows]
     return {row[0].strip("| "): row[1].strip("| ") for row in plain}
 
 
@@ -236,3 +236,8 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
             data = event.step_failure_data
             return str(data.user_failure_data.description if data.user_failure_data else data)
     return "(no failure)"
+
+
+def pasted(block: dg.MetadataValue[Any]) -> str:
+    """Return what a shell reads of a block of code."""
+    return str(block.value).removeprefix("```sh\n").removesuffix("\n```").replace("\\\n", "")

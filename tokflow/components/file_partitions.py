@@ -21,9 +21,10 @@ from tokflow.components.markdown import (
     MAX_ROWS,
     WIDTH,
     escaped,
+    for_shell,
     rows_table,
 )
-from tokflow.components.reports import Page, Report
+from tokflow.components.reports import Metadata, Page, Report
 from tokflow.errors import RawFileError, first_five
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import ratio
@@ -37,6 +38,7 @@ from tokflow.shown import clipped, counted, redact
 from tokflow.split.mixed_split import source_and_key
 from tokflow.stage import RAW
 from tokflow.store.listed_files import Stamp
+from tokflow.views.picture import short_number
 
 KEYS_AT_ONCE = 5_000
 """SQLite with a limit of 32,766 variables refuses many more in one call (dagster issue 16260)."""
@@ -264,8 +266,6 @@ MAX_BUILT = 100
 MAX_REST = 100
 """Characters for what is said of further files."""
 
-Shown = Mapping[str, dg.MetadataValue[Any]]
-
 
 def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
     """Return the report of the raw files of a partition, which are on this disk, or are fetched as
@@ -281,8 +281,7 @@ def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
         summary = {"num_files": len(rows), **summary}
         page = Page(summary=summary, shown={"files": rows_table(rows)}, details=details)
     else:
-        path = dg.MetadataValue.path(str(raw.paths[0]))
-        own = {"dagster/uri": redact(sources[0].url), "path": path}
+        own = {"dagster/uri": redact(sources[0].url), "path": for_shell(str(raw.paths[0]))}
         details |= {} if hub is None else {"commit": hub.commit}
         page = Page(summary=summary, details=details, own=own)
     return Report(raw.sha256, page.metadata, f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
@@ -299,7 +298,7 @@ def _report_files(
     status of each, and of what is no raw file though a pattern matches it."""
     rows = [asdict(of) for of in graph.listing.left_out]
     raw_bytes = {key: raw.num_bytes for key, raw in raw_files.items() if raw}
-    summary, shown_first = status_metadata(statuses, raw_bytes)
+    summary, shown_first = status_metadata(statuses)
     page = Page(
         summary={"num_files": len(raw_files), **summary, "num_bytes": sum(raw_bytes.values())},
         shown={**shown_first, **({"left_out": rows_table(rows)} if rows else {})},
@@ -314,11 +313,9 @@ def files_version(raw_files: Mapping[str, RawFile | None]) -> str:
     return hashlib.sha256(json.dumps(versions).encode()).hexdigest()
 
 
-def status_metadata(
-    statuses: Sequence[FileStatus], raw_bytes: Mapping[str, int]
-) -> tuple[dict[str, Any], Shown]:
+def status_metadata(statuses: Sequence[FileStatus]) -> tuple[dict[str, Any], Metadata]:
     """Return the numbers of files in each state and of what they hold, and the tables; nothing
-    where no file is known. `raw_bytes`: the sizes of the raw files that are known."""
+    where no file is known."""
     if not statuses:
         return {}, {}
     ordered = sorted(statuses, key=lambda of: STATES.index(of.state))
@@ -333,7 +330,15 @@ def status_metadata(
     }
     problems = [of for of in ordered if of.reason]
     shown = {"problems": _problems(problems)} if problems else {}
-    rows = [_row(of, raw_bytes.get(of.key)) for of in ordered]
+    rows = [
+        {
+            "state": of.state,
+            "num_tokens": of.num_tokens and short_number(of.num_tokens),
+            "built": f"{of.built_at:%m-%d %H:%M}" if of.built_at else "",
+            "file": of.key,
+        }
+        for of in ordered
+    ]
     max_rows = min(MAX_ROWS, len(statuses) - states["built"] + MAX_BUILT)
     return summary, {**shown, "status": rows_table(rows, max_rows)}
 
@@ -349,15 +354,3 @@ def _problems(problems: Sequence[FileStatus]) -> dg.MarkdownMetadataValue:
             break
         said.append(line)
     return dg.MetadataValue.md("\n\n".join(said))
-
-
-def _row(status: FileStatus, num_bytes: int | None) -> dict[str, Any]:
-    return {
-        "state": status.state,
-        "file": status.key,
-        "num_bytes": num_bytes,
-        "num_documents": status.num_documents,
-        "num_tokens": status.num_tokens,
-        "bytes_per_token": status.bytes_per_token,
-        "built": f"{status.built_at:%Y-%m-%d\N{NO-BREAK SPACE}%H:%M}" if status.built_at else "",
-    }

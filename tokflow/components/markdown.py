@@ -1,28 +1,31 @@
-"""Markdown for the web UI, which shows metadata in a column of some 440 px: short lines, tables,
-and links to the pages that `tokflow ui` serves beside it.
+"""Markdown for the web UI, which shows metadata in a column of 267 px where the window has 1,280:
+short lines, narrow tables and small pictures.
 
 Dagster shows a number without separators, cuts what is wide, and drops HTML.
 """
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from math import ceil
 from typing import Any
 from urllib.parse import quote
 
 import dagster as dg
 
-from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.describe import formatted, formatted_rows, label
+from tokflow.pipeline.describe import formatted, label, shown_columns
 from tokflow.shown import clipped, printable
-from tokflow.views.picture import Picture
+from tokflow.views.picture import Picture, shortened_name
 
-WIDTH = 48
-"""Characters of a line that is not cut where the window has 1,500 px."""
+WIDTH = 30
+"""Characters of a line that is not cut where the window has 1,280 px."""
 
-VALUE_WIDTH = 22
-"""Characters of a value that stands beside its name."""
+WORD_WIDTH = 8
+"""Characters of a word that stand on one line of a narrow table; a longer one may go on below."""
+
+BAR_WIDTH = 6
+"""Characters of the longest bar of a picture."""
 
 MAX_CHARACTERS = 999
 """Characters of markdown that Dagster 1.13 shows; it puts longer markdown behind a link."""
@@ -36,37 +39,41 @@ MAX_LINES = 16
 MAX_ROWS = 1_000
 """Rows of a table in metadata; the whole list is in the output's manifest."""
 
-MAX_COLUMNS = 4
-"""Rows of a table that may stand beside each other."""
-
-PREFIX = "/tokflow"
-"""Prefix of the paths of these pages; Dagster has none below it."""
+SAFE = "/:=,;'"
+"""Characters that stand in a data URL as they are."""
 
 
-def numbers_table(values: Mapping[str, Any]) -> dg.MarkdownMetadataValue:
-    """Return values below each other, numbers with separators and by names in plain words."""
-    lines = [
-        f"| {_unbroken(label(of))} | {escaped(formatted(of, value))} |"
-        for of, value in values.items()
-    ]
-    return dg.MetadataValue.md("\n".join(["| | |", "|:--|--:|", *lines]))
+def numbers_table(*rows: Mapping[str, Any], rule: str = "--:") -> dg.MarkdownMetadataValue:
+    """Return values below each other, numbers with separators and by names in plain words, without
+    optional ones that are 0; several rows below each other, too, for beside each other they would
+    be cut."""
+    below = ("\n".join(_lines(row)) for row in rows)
+    return dg.MetadataValue.md(f"| | |\n|:--|{rule}|\n" + "\n| | |\n".join(below))
 
 
-def details_table(values: Mapping[str, Any]) -> dg.MarkdownMetadataValue:
-    """Return values that few people ask for as a table; a long value goes on in the next row."""
-    lines = ["| | |", "|:--|:--|"]
-    for name, value in values.items():
-        first, *others = textwrap.wrap(formatted(name, value), VALUE_WIDTH) or [""]
-        lines.append(f"| {_unbroken(label(name))} | {escaped(first)} |")
-        lines += [f"| | {escaped(line)} |" for line in others]
-    return dg.MetadataValue.md("\n".join(lines))
+def _lines(row: Mapping[str, Any]) -> Iterator[str]:
+    for name in shown_columns([row]):
+        if shown := escaped(_shown(name, row[name])):
+            is_number = isinstance(row[name], int | float)
+            yield f"| {escaped(label(name))} | {shown if is_number else _breakable(shown)} |"
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return a value as people read it: nothing of a rate that is not known, for no tokens."""
+    is_unknown = value == 0 and name.endswith("_per_token")
+    return "" if is_unknown else formatted(name, value)
 
 
 def rows_table(
     rows: Sequence[Mapping[str, Any]], max_rows: int = MAX_ROWS
 ) -> dg.TableMetadataValue:
     """Return a table with a line for each of the first rows, and one that counts the rest."""
-    headings, lines = formatted_rows(rows[:max_rows])
+    names = shown_columns(rows[:max_rows])
+    headings = [*map(label, names)]
+    lines = [
+        [_breakable(_shown(of, row.get(of)), 14 if of == "text" else WORD_WIDTH) for of in names]
+        for row in rows[:max_rows]
+    ]
     if len(rows) > max_rows:
         lines.append([f"and {len(rows) - max_rows:,} more", *[""] * (len(headings) - 1)])
     schema = dg.TableSchema([dg.TableColumn(of) for of in headings])
@@ -74,46 +81,40 @@ def rows_table(
     return dg.MetadataValue.table(records, schema=schema)
 
 
-def columns_table(
-    rows: Sequence[Mapping[str, Any]],
-) -> dg.MarkdownMetadataValue | dg.TableMetadataValue:
-    """Return a table with a column for each row, headed by its first value; of many rows the table
-    with a line for each."""
-    if not 0 < len(rows) <= MAX_COLUMNS:
-        return rows_table(rows)
-    headings, lines = formatted_rows(rows)
-    first, *others = zip(headings, *lines, strict=True)
-    rule = ("|:--", *["--:"] * len(rows))
-    head = "| | " + " | ".join(map(escaped, first[1:])) + " |"
-    cells = [[_unbroken(name), *map(escaped, values)] for name, *values in others]
-    return dg.MetadataValue.md(
-        "\n".join([head, "|".join(rule) + "|", *(f"| {' | '.join(of)} |" for of in cells)])
-    )
+def _breakable(text: str, width: int = WORD_WIDTH) -> str:
+    """Return a text, or markdown, whose long words may go on in the next line, at best after a
+    sign."""
+
+    def broken(word: re.Match[str]) -> str:
+        return re.sub(rf"(\\?[^\w\s\\]|_|\w{{{width}}})(?=.)", "\\1\u200b", word[0])
+
+    return re.sub(rf"\S{{{width + 2},}}", broken, text)
 
 
 def code_block(text: str) -> dg.MarkdownMetadataValue:
     """Return `text` as it is, letter by letter whatever is in it, in lines that are not cut, and as
     much of it as Dagster shows."""
-    wrapper = textwrap.TextWrapper(
-        WIDTH,
-        expand_tabs=False,
-        replace_whitespace=False,
-        drop_whitespace=False,
-        break_on_hyphens=False,
-    )
-    lines = [
-        *chain.from_iterable(
-            wrapper.wrap(of) or [""] for of in printable(text, keep="\n\t").split("\n")
-        )
-    ]
+    lines = [*chain.from_iterable(map(_wrapped, printable(text, keep="\n\t").split("\n")))]
     few = lines if len(lines) <= MAX_LINES else [*lines[:MAX_LINES], "…"]
-    shown = clipped("\n".join(few), MAX_CHARACTERS - 40)
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", shown)), default=0))
-    return dg.MetadataValue.md(f"{fence}text\n{shown}\n{fence}")
+    return _fenced(clipped("\n".join(few), MAX_CHARACTERS - 40), "text")
 
 
-def _unbroken(heading: str) -> str:
-    return escaped(heading).replace(" ", "\N{NO-BREAK SPACE}")
+def _wrapped(line: str, width: int = WIDTH) -> list[str]:
+    wrapper = textwrap.TextWrapper(width, break_on_hyphens=False, drop_whitespace=False)
+    wrapper.expand_tabs = wrapper.replace_whitespace = False
+    return wrapper.wrap(line) or [""]
+
+
+def _fenced(text: str, language: str) -> dg.MarkdownMetadataValue:
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return dg.MetadataValue.md(f"{fence}{language}\n{text}\n{fence}")
+
+
+def for_shell(*commands: str) -> dg.MarkdownMetadataValue:
+    """Return commands or paths to copy into a shell, in lines that are not cut unless they have
+    quotes: a backslash at the end of a line is no part of them."""
+    lines = ([of] if "'" in of else _wrapped(of, WIDTH - 1) for of in commands)
+    return _fenced("\n".join("\\\n".join(of) for of in lines), "sh")
 
 
 def escaped(text: str) -> str:
@@ -122,34 +123,22 @@ def escaped(text: str) -> str:
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", line)
 
 
-def report_path(dataset: str) -> str:
-    """Return the path of a dataset's report."""
-    return f"{PREFIX}/{quote(dataset)}/report"
+def small_picture(picture: Picture) -> dg.MarkdownMetadataValue:
+    """Return a picture of the report, with its note, as small as Dagster shows it without a click:
+    bars as a table, an outline as SVG."""
+    most = picture.limit or max((length for _, length, _ in picture.bars), default=1) or 1
+    lines = [
+        f"| {_breakable(escaped(shortened_name(name)))} | {'▇' * ceil(BAR_WIDTH * length / most)} "
+        f"| {escaped(words)} |"
+        for name, length, words in picture.bars
+    ]
+    image = f"![{escaped(picture.title)}](data:image/svg+xml,{quote(picture.outline, safe=SAFE)})"
+    shown = "\n".join(["| | | |", "|:--|:--|:--|", *lines]) if lines else image
+    note = escaped(picture.note)
+    return dg.MetadataValue.md(clipped(f"{shown}\n\n{note}", MAX_CHARACTERS))
 
 
-def viewer_path(dataset: str, export: str) -> str:
-    """Return the path of the viewer of an export."""
-    return f"{PREFIX}/{quote(dataset)}/exports/{quote(export)}"
-
-
-def report_link(dataset: Dataset) -> dg.MarkdownMetadataValue:
-    """Return the link to the report. Under `dagster dev` nobody serves it: its path stands beside
-    it, for browsers open no file from a page of a server."""
-    return dg.MetadataValue.md(f"[Open the report]({report_path(dataset.name)}) in `tokflow ui`")
-
-
-def report_pictures(dataset: Dataset, pictures: Iterable[Picture]) -> dg.MarkdownMetadataValue:
-    """Return the pictures of the report as `tokflow ui` serves them, as many as Dagster shows
-    without a click."""
-    said = "In `tokflow ui`:"
-    for of in pictures:
-        address = f"{report_path(dataset.name)}/{of.name}.svg"
-        line = f"\n\n**{escaped(of.title)}**\n\n![]({address})"
-        said += line if len(said) + len(line) <= MAX_CHARACTERS else ""
-    return dg.MetadataValue.md(said)
-
-
-def viewer_link(dataset: Dataset, export: str) -> dg.MarkdownMetadataValue:
-    """Return the link to the viewer of an export, and the command that writes the same page."""
-    link = f"[Page through the sequences]({viewer_path(dataset.name, export)}) in `tokflow ui`"
-    return dg.MetadataValue.md(f"{link},\n\nor `tokflow inspect FOLDER --html FILE`")
+def whole_pictures(pictures: Sequence[Picture]) -> dg.MarkdownMetadataValue:
+    """Return the pictures of the report in full, which Dagster shows behind a link."""
+    said = (f"**{escaped(of.title)}**\n\n{of.markdown()}\n\n{escaped(of.note)}" for of in pictures)
+    return dg.MetadataValue.md("\n\n".join(said))

@@ -1,7 +1,7 @@
 """Report of a dataset as its last asset: the page in the store, and its pictures for Dagster."""
 
 import hashlib
-import re
+import shlex
 from typing import Any
 
 import dagster as dg
@@ -9,25 +9,17 @@ import dagster as dg
 from tokflow.components.dagster_names import REPORT, asset_key, asset_keys
 from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
-from tokflow.components.markdown import report_link, report_pictures
-from tokflow.components.reports import Report
+from tokflow.components.markdown import for_shell, small_picture, whole_pictures
+from tokflow.components.reports import Report, viewer_command
 from tokflow.errors import MissingOutputError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.shown import size
-from tokflow.store.atomic import new_file
-
-WIDTH = b' width="370"'
-"""Width of a picture in the column of metadata, in a window of 1,440 pixels."""
-
-_IN_POINTS = re.compile(rb' width="[^"]+" height="[^"]+"')
 
 
 def report_page(dataset: Dataset) -> Report:
-    """Write the report of a dataset, and beside it each picture, which `tokflow ui` shows at once
-    (Dagster itself puts it behind a link, since it has more than 999 characters).
-
-    Return the report for Dagster.
+    """Write the report of a dataset; return it for Dagster, each picture once small, once in full
+    behind a link, where Dagster puts markdown of more than 999 characters.
 
     Raises: as `make_report`, and MissingOutputError where nothing is built yet.
     """
@@ -43,14 +35,17 @@ def report_page(dataset: Dataset) -> Report:
 
     page = make_report(dataset)
     path = write_report(dataset, page)
-    for picture in page.pictures:
-        with new_file(path.with_name(f"{picture.name}.svg")) as temporary:
-            temporary.write_bytes(_IN_POINTS.sub(WIDTH, picture.svg, count=1))
+    shown = dataset.store.shown(path)
+    exports = [dataset.store.shown(dataset.folder / "exports" / of.name) for of in dataset.exports]
     metadata: dict[str, Any] = {
-        "report": report_link(dataset),
-        "pictures": report_pictures(dataset, page.pictures),
-        **{of.name: dg.MetadataValue.md(of.markdown()) for of in page.pictures},
-        "path": dg.MetadataValue.path(dataset.store.shown(path)),
+        "report": for_shell(
+            f"tokflow report {dataset.name} --output report.html"
+            if "://" in shown
+            else f"python -m webbrowser {shlex.quote(shown)}"
+        ),
+        "viewers": for_shell(*map(viewer_command, exports)),
+        "pictures": whole_pictures(page.pictures),
+        **{of.name: small_picture(of) for of in page.pictures},
     }
     version = hashlib.sha256(page.html).hexdigest()
     return Report(version, metadata, f"report: {size(len(page.html))}")
@@ -90,7 +85,7 @@ def is_report_behind(instance: dg.DagsterInstance, dataset: Dataset) -> bool:
     in Dagster, or was drawn before the exports were made."""
     from tokflow.views.report_page import REPORT_PATH
 
-    if not _is_declared(dataset):
+    if (REPORT, "") not in asset_keys(dataset):
         return False
     is_there = (dataset.folder / REPORT_PATH).is_file()
     return not is_there or AssetHistory(instance, dataset, REPORT).is_behind
@@ -101,7 +96,3 @@ def _is_begun(dataset: Dataset) -> bool:
     graph = graph_of(dataset, offline=True)
     first = next(of for of in dataset.stages if of.is_of_file)
     return any(of.is_made for of in graph.outputs_of(first.name, graph.partitions))
-
-
-def _is_declared(dataset: Dataset) -> bool:
-    return (REPORT, "") in asset_keys(dataset)

@@ -5,6 +5,7 @@ the rest in one table. After them stand the numbers that differ from file to fil
 build, once more, as numbers: those Dagster draws.
 """
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,11 +17,9 @@ import numpy.typing as npt
 from tokflow.audit.token_texts import TokenTexts, drawn
 from tokflow.components.markdown import (
     code_block,
-    columns_table,
-    details_table,
+    for_shell,
     numbers_table,
     rows_table,
-    viewer_link,
 )
 from tokflow.exports import Part
 from tokflow.exports.stage import parts_of
@@ -62,14 +61,22 @@ class Page:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata of an event; the numbers stand there once more, for Dagster to draw."""
+        """The metadata of an event; numbers that may differ stand there once more, for Dagster to
+        draw."""
         return {
             "summary": numbers_table(self.summary),
             **self.shown,
-            **({"details": details_table(self.details)} if self.details else {}),
-            **{name: of for name, of in self.summary.items() if isinstance(of, int | float)},
+            **({"details": numbers_table(self.details, rule=":--")} if self.details else {}),
+            **{name: of for name, of in self.summary.items() if _is_drawn(name, of)},
             **self.own,
         }
+
+
+def _is_drawn(name: str, value: Any) -> bool:
+    """Return whether a number is drawn: not the size of a vocabulary, nor what is nothing or full
+    as nearly always."""
+    is_number = isinstance(value, int | float) and not name.startswith("vocab_size")
+    return is_number and bool(value) and (name, value) != ("fill_fraction", 1)
 
 
 def report(made: StageResult) -> Report:
@@ -84,19 +91,19 @@ def report(made: StageResult) -> Report:
     known |= {name: np.dtype(of).name for name, of in known.items() if name == "dtype"}
     facts = {**own_page.details, **known, **counts, **made.run}
     num_rows = whole.get("num_sequences", whole.get("num_documents"))
-    rows = "dagster/partition_row_count" if output.step.is_of_file else "dagster/row_count"
+    has_rows = num_rows is not None and not output.step.is_of_file
     page = Page(
         summary=summary,
-        shown={**({"parts": columns_table(parts)} if parts else {}), **own_page.shown},
+        shown={**({"parts": numbers_table(*parts)} if parts else {}), **own_page.shown},
         details={
             **{name: value for name, value in facts.items() if name not in summary},
             "is_new": made.is_new,
             "fingerprint": output.fingerprint[:16],
         },
         own={
-            **({} if num_rows is None else {rows: num_rows}),
+            **({"dagster/row_count": num_rows} if has_rows else {}),
             "dagster/uri": made.store.uri(made.folder),
-            "folder": dg.MetadataValue.path(made.stored.shown),
+            "folder": for_shell(made.stored.shown),
         },
     )
     there = "" if made.is_new else ", there already"
@@ -147,15 +154,8 @@ def _tokens(made: StageResult, described: Description) -> Page:
 def _split(made: StageResult, described: Description) -> Page:
     details = made.manifest.details
     parts = {**details, "parts": [*details["parts"], NOT_TAKEN]}
-    of_parts = [*described.parts.items()][:MAX_PARTS]
-    return Page(
-        summary={f"{part}.num_tokens": values["num_tokens"] for part, values in of_parts},
-        shown={"parts": columns_table(describe(replace(made.manifest, details=parts)).rows)},
-    )
-
-
-MAX_PARTS = 5
-"""Parts whose tokens are plotted."""
+    rows = describe(replace(made.manifest, details=parts)).rows
+    return Page(shown={"parts": numbers_table(*(of for of in rows if of["num_documents"]))})
 
 
 def _export(made: StageResult, described: Description) -> Page:
@@ -174,10 +174,10 @@ def _export(made: StageResult, described: Description) -> Page:
         summary={**(text.whole if text else {}), **(split.whole if split else {})},
         shown={
             **({"notices": rows_table(notices)} if notices else {}),
-            "viewer": viewer_link(graph.dataset, made.output.name),
+            "viewer": for_shell(viewer_command(made.store.shown(made.folder.parent))),
             **preview_of_part(exported[0], TokenTexts(graph.tokenizer)),
-            "parts": columns_table(rows),
-            **({"mixture": rows_table(mixture_rows(mixture))} if mixture else {}),
+            "parts": numbers_table(*rows),
+            **({"mixture": numbers_table(*mixture_rows(mixture))} if mixture else {}),
             "files": _files(made),
         },
     )
@@ -192,10 +192,15 @@ PAGES: Mapping[str, Callable[[StageResult, Description], Page]] = {
 """Stage to what the page of its outputs has besides what all have."""
 
 
+def viewer_command(export: str) -> str:
+    """Return the command that writes the viewer of an export, given by its path or URL."""
+    return f"tokflow inspect {shlex.quote(export)} --html viewer.html"
+
+
 def _files(made: StageResult) -> dg.MetadataValue[Any]:
     return rows_table(
         [
-            {"file": name, "num_bytes": entry.num_bytes, "sha256": entry.sha256[:16]}
+            {"file": name, "num_bytes": entry.num_bytes, "sha256": entry.sha256[:7]}
             for name, entry in made.manifest.files.items()
         ]
     )
@@ -207,8 +212,8 @@ PREVIEW_TOKENS = 256
 PREVIEW_ROWS = 5
 """Documents of a file, or sequences of a part, that a table shows."""
 
-TEXT_TOKENS, TEXT_WIDTH = 16, 24
-"""Tokens of a row that are decoded, and characters of them that are shown."""
+TEXT_CHARS = 100
+"""Characters of a row that a table shows, of at most as many tokens."""
 
 Metadata = Mapping[str, dg.MetadataValue[Any]]
 
@@ -220,7 +225,7 @@ def preview_of_shard(shard: TokenShard, texts: TokenTexts) -> Metadata:
     rows = []
     for of in first.to_pylist():
         start, num_tokens = of["token_offset"], of["num_tokens"]
-        few = tokens.read(start, start + min(num_tokens, TEXT_TOKENS))
+        few = tokens.read(start, start + min(num_tokens, TEXT_CHARS))
         rows.append({"row": of["row"], "num_tokens": num_tokens, "text": _start(few, texts)})
     preview = _preview(tokens.read(0, PREVIEW_TOKENS), texts)
     return {**preview, **({"documents": rows_table(rows)} if rows else {})}
@@ -234,23 +239,20 @@ def preview_of_part(part: Part, texts: TokenTexts) -> Metadata:
     sequences = next(part.sequences(PREVIEW_ROWS), None)
     if sequences is None or len(sequences) == 0:
         return _preview((), texts)
-    rows: list[dict[str, Any]] = []
-    shown = zip(sequences.token_ids, sequences.segment_ids, strict=True)
-    for number, (token_ids, segment_ids) in enumerate(shown):
-        rows.append(
-            {
-                "sequence": number,
-                "num_segments": int(segment_ids.max()),
-                "text": _start(token_ids[segment_ids > 0][:TEXT_TOKENS], texts),
-            }
-        )
+    rows = [
+        {
+            "num_segments": int(segment_ids.max()),
+            "text": _start(token_ids[segment_ids > 0][:TEXT_CHARS], texts),
+        }
+        for token_ids, segment_ids in zip(sequences.token_ids, sequences.segment_ids, strict=True)
+    ]
     first = sequences.token_ids[0][sequences.segment_ids[0] > 0]
     return {**_preview(first, texts), "sequences": rows_table(rows)}
 
 
 def _start(token_ids: npt.NDArray[Any], texts: TokenTexts) -> str:
     """Return how a text begins, on one line."""
-    return clipped(drawn(" ".join(texts.decoded(token_ids.tolist()).split())), TEXT_WIDTH)
+    return clipped(drawn(" ".join(texts.decoded(token_ids.tolist()).split())), TEXT_CHARS)
 
 
 def _preview(token_ids: Sequence[int] | npt.NDArray[Any], texts: TokenTexts) -> Metadata:

@@ -6,7 +6,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INSTALL = "pip install 'dagster-tokflow[report]'"
+
+OUTLINE_WIDTH, OUTLINE_MARGIN = 260, 14
+"""Pixels of an outline, which Dagster shows in a column of 267, and of its margin for numbers."""
 
 WIDTH = 4.6
 """Inches of 72 points, of every picture: two stand side by side on a wide page."""
@@ -92,6 +95,12 @@ class Picture:
     """The same bytes for the same numbers."""
     note: str = ""
     """The data that it shows, and how much of it."""
+    bars: Sequence[tuple[str, float, str]] = ()
+    """Name, length and words of each of its bars."""
+    limit: float | None = None
+    """Length of a full bar; None for that of the longest."""
+    outline: str = ""
+    """Of any other: a small SVG of less than 700 characters, with the same shape and few words."""
 
     def markdown(self) -> str:
         """Return the picture as markdown that needs no other file."""
@@ -114,12 +123,48 @@ def make_picture(
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        draw(figure.subplots())
+        axes = figure.subplots()
+        draw(axes)
         plain = {"Date": None, "Creator": None}
         figure.savefig(file, transparent=True, format="svg", metadata=plain)
     svg = _NUMBERED.sub(r"\1", _PROLOG.sub("", file.getvalue().decode()))
     svg = re.sub(r"\s*\n\s*", "\n", svg).strip()
-    return Picture(name=name, title=title, svg=svg.encode(), note=note)
+    return Picture(name=name, title=title, svg=svg.encode(), note=note, outline=_outline(axes))
+
+
+def _outline(axes: "Axes") -> str:
+    """Return the first shape or line of axes as a small SVG, with some of the numbers at them."""
+    import numpy as np
+
+    box = axes.figure.bbox
+    scale = (OUTLINE_WIDTH - OUTLINE_MARGIN) / box.width
+    height = box.height * scale
+
+    def placed(points: Any) -> Any:
+        x, y = (np.asarray(points) * scale).T
+        return np.stack([x + OUTLINE_MARGIN, height - y], axis=1).round().astype(int)
+
+    shape: Any = [*axes.patches, *axes.lines][0]
+    points = placed(shape.get_transform().transform(shape.get_path().vertices))
+    steps = ",".join(f"{x},{y}" for x, y in np.diff(points, axis=0) if x or y)
+    fill = f"fill='{SERIES[0]}'" if axes.patches else f"fill='none' stroke='{SERIES[3]}'"
+    x0, x1, y0, y1 = *axes.get_xlim(), *axes.get_ylim()
+    across = [of for of in axes.get_xticklabels() if x0 <= of.get_position()[0] <= x1]
+    upward = [of for of in axes.get_yticklabels() if y0 <= of.get_position()[1] <= y1]
+    numbers = [
+        *((of, (of.get_position()[0], y0), (-6, 14)) for of in across[:: len(across) // 4 + 1]),
+        *((of, (x0, of.get_position()[1]), (-32, 4)) for of in upward[-1:]),
+    ]
+    words = [
+        f"<text x='{max(0, x + dx)}' y='{y + dy}'>{of.get_text()}</text>"
+        for of, point, (dx, dy) in numbers
+        for x, y in placed([axes.transData.transform(point)])
+    ]
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{OUTLINE_WIDTH}' height='{height:.0f}' "
+        f"fill='{MUTED}' font-size='11'><path d='M{points[0][0]},{points[0][1]}l{steps}' {fill}/>"
+        f"{''.join(words)}</svg>"
+    )
 
 
 def bars_picture(
@@ -163,7 +208,8 @@ def bars_picture(
         axes.spines["bottom"].set_visible(False)
 
     height = 0.12 + ROW_HEIGHT * max(len(bars), 2) * (1.6 if is_named_above else 1)
-    return make_picture(name, title, draw, note=note, height=height)
+    picture = make_picture(name, title, draw, note=note, height=height)
+    return replace(picture, bars=bars, limit=limit, outline="")
 
 
 def shortened_name(name: str, most: int = 24) -> str:

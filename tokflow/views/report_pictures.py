@@ -99,7 +99,7 @@ def by_script(facts: StoreFacts, texts: TokenTexts) -> Picture | None:
     bars = [(of, rates[of], f"{rates[of]:.2f}, {num_bytes[of] / whole:.1%}") for of in largest]
     note = f"with the share of the text; read: {facts.shards.read_of(SCRIPT_TOKENS)}"
     title = "Bytes per token, by script"
-    return bars_picture("bytes_per_token_by_script", title, bars, note=note, color=SERIES[2])
+    return bars_picture("bytes_per_token_scripts", title, bars, note=note, color=SERIES[2])
 
 
 @cache

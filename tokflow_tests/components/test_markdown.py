@@ -8,8 +8,7 @@ from tokflow.components.markdown import (
     MAX_CHARACTERS,
     WIDTH,
     code_block,
-    columns_table,
-    details_table,
+    for_shell,
     numbers_table,
     rows_table,
 )
@@ -29,10 +28,13 @@ def test_numbers_have_separators_and_names_in_plain_words():
     assert shown(numbers_table({"fill_fraction": 0.9999})) == {"fill": "99.9 %"}
 
 
-def test_a_long_value_goes_on_in_the_next_row():
-    lines = str(details_table({"engine_reason": "equal to tiktoken on strings"}).value).split("\n")
+def test_a_long_word_may_go_on_in_the_next_line_and_a_number_may_not():
+    lines = str(numbers_table({"fingerprint": "d29182a499babaa0", "num": 1_234_567}).value)
 
-    assert [line.split(" | ")[1] for line in lines[2:]] == ["equal to tiktoken on |", "strings |"]
+    assert lines.split("\n")[2:] == [
+        "| fingerprint | d29182a4\u200b99babaa0 |",
+        "| num | 1\\,234\\,567 |",
+    ]
 
 
 @pytest.mark.parametrize("text", ["a|b", "<b>", "![x](y)", "`", "https://x", "a\nb", "*_~", "&lt;"])
@@ -66,8 +68,29 @@ def test_of_many_rows_the_number_of_the_others_is_said():
     assert records[-1] == {"file": "and 2 more", "tokens": ""}
 
 
-def test_parts_stand_beside_each_other_unless_they_are_many():
-    rows = [{"part": f"p{number}", "num_tokens": 1_000 * number} for number in range(6)]
+def test_parts_stand_below_each_other():
+    rows = [{"part": f"p{number}", "num_tokens": 1_000 * number} for number in range(2)]
 
-    assert str(columns_table(rows[:2]).value).endswith("| tokens | 0 | 1\\,000 |")
-    assert len(columns_table(rows).value.records) == 6
+    of_each = str(numbers_table(*rows).value).split("\n| | |\n")
+
+    assert of_each[1] == "| part | p1 |\n| tokens | 1\\,000 |"
+
+
+def test_what_is_not_known_is_not_shown_as_zero():
+    assert shown(numbers_table({"num_tokens": 0, "bytes_per_token": 0.0})) == {"tokens": "0"}
+
+
+def test_a_long_name_goes_on_in_the_next_line_of_its_cell():
+    [record] = rows_table([{"file": "train-00001-of-00002.parquet", "state": "built"}]).records
+
+    assert record.data["file"].split("\u200b") == ["train-", "00001-", "of-", "00002.", "parquet"]
+    assert record.data["state"] == "built"
+
+
+def test_a_shell_reads_a_command_as_one_line():
+    long = "tokflow inspect /srv/project/data/store/demo/exports/parquet --html viewer.html"
+
+    lines = str(for_shell(long).value).split("\n")[1:-1]
+
+    assert max(map(len, lines)) <= WIDTH
+    assert "".join(of.removesuffix("\\") for of in lines) == long

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from tokflow.components.file_partitions import sync_files
-from tokflow_tests.dagster_case import Case, Sensor, failure, selection, shown
+from tokflow_tests.dagster_case import Case, Sensor, failure, pasted, selection, shown
 from tokflow_tests.object_store import ObjectStore
 
 
@@ -40,7 +40,7 @@ def case(tmp_path: Path, object_store: ObjectStore) -> Iterator[CaseElsewhere]:
 
 
 def shown_of(event: dg.AssetMaterialization) -> dict[str, str]:
-    return {key: str(value.value) for key, value in event.metadata.items()}
+    return {key: pasted(value) for key, value in event.metadata.items()}
 
 
 def test_the_sensor_builds_what_is_new_and_changed_and_then_asks_for_lists_alone(

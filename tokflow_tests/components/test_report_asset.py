@@ -1,7 +1,6 @@
 """The report as an asset."""
 
 import logging
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -15,7 +14,7 @@ from tokflow.store.stored_outputs import walk
 from tokflow.views.picture import has_report
 from tokflow.views.report_page import REPORT_PATH
 from tokflow_tests.components.test_build_job import build, reported
-from tokflow_tests.dagster_case import Case, failure, shown_failed
+from tokflow_tests.dagster_case import Case, failure, pasted, shown_failed
 
 pytestmark = pytest.mark.skipif(not has_report(), reason="needs the extra [report]")
 
@@ -41,14 +40,15 @@ def test_a_report_is_made_last_and_one_that_cannot_be_drawn_is_a_warning_and_tri
     assert case.not_fresh() == {}
     metadata = case.event("report").metadata
     assert next(iter(metadata)) == "report"
-    assert "(/tokflow/small/report)" in str(metadata["report"].value)
-    shown = str(metadata["pictures"].value)
-    assert "(/tokflow/small/report/document_lengths.svg)" in shown
-    assert len(shown) <= MAX_CHARACTERS
     folder = case.dataset.folder / "report"
-    assert (folder / "document_lengths.svg").read_bytes().startswith(b"<svg")
-    assert [of for of in metadata.values() if "data:image/svg+xml;base64," in str(of.value)]
-    assert b"small" in Path(str(metadata["path"].value)).read_bytes()
+    assert pasted(metadata["report"]) == f"python -m webbrowser {folder}/report.html"
+    viewer = f"tokflow inspect {case.dataset.folder}/exports/bin --html viewer.html"
+    assert pasted(metadata["viewers"]).split("\n")[0] == viewer
+    assert "![Document lengths](data:image/svg+xml;base64," in str(metadata["pictures"].value)
+    small = [str(metadata[of].value) for of in ("document_lengths", "split_shares")]
+    assert small[0].startswith("![Document lengths](data:image/svg+xml,%3Csvg%20")
+    assert small[1].split("\n")[2] == r"| train | ▇▇▇▇▇ | 67\.65 \% |"
+    assert max(map(len, small)) <= MAX_CHARACTERS
     assert list(walk(Store(folder), folder)) == []  # nothing of note
     assert reported(build(case)) == {}
 

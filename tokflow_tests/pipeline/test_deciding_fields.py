@@ -223,6 +223,7 @@ def test_what_dagster_shows_and_when_and_how_it_runs_makes_nothing_again(folder:
         "owners": ["team:other"],
         "tags": {"domain": "code"},
         "key_prefix": "warehouse/text",
+        "translator": "naming:Names",
         "pool": "big",
         "executor": "multiprocess",
     }

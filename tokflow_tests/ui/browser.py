@@ -90,4 +90,4 @@ def launch_job(visit: Visit, served: Served, name: str, *, ends: str = "Success"
     """Launch a job on its page, and wait until it has ended, by default well."""
     visit.page.goto(f"{served.url}/locations/tales/jobs/{name}/playground")
     visit.page.get_by_role("button", name="Launch run").click()
-    visit.page.get_by_text(ends, exact=True).first.wait_for()
+    visit.page.get_by_text(ends, exact=True).first.wait_for(timeout=300_000)

@@ -170,26 +170,80 @@ def test_the_page_of_tokens_has_its_numbers(built: Served, visit: Visit):
     visit.photograph("tokens")
 
 
+IMAGES = "images => images.map(image => [image.alt, image.naturalWidth])"
+
+
 def test_the_pictures_of_the_report_are_on_its_asset(built: Served, visit: Visit):
+    visit.page.set_viewport_size({"width": 1280, "height": 2400})
     visit.page.goto(f"{built.url}/assets/demo/report")
-    visit.page.get_by_text("[Show Markdown]").first.click()  # an SVG of more than 1,000 characters
-    shown = visit.page.locator("img[src^='data:image/svg+xml']").first
+    small = visit.page.locator("img[src^='data:image/svg+xml,']")
+    whole = visit.page.locator("img[src^='data:image/svg+xml;base64,']")
 
-    shown.wait_for()
-
-    assert shown.evaluate("image => image.naturalWidth") > 300
+    small.first.wait_for()
     visit.photograph("report_asset")
+    drawn = dict(small.evaluate_all(IMAGES))
+    visit.page.get_by_text("[Show Markdown]").click()  # more than 1,000 characters
+    whole.first.wait_for()
+    visit.photograph("report_pictures")
+    in_full = dict(whole.evaluate_all(IMAGES))
+
+    assert drawn == dict.fromkeys(drawn, 260)
+    assert {"Document lengths", "Use of the vocabulary"} < drawn.keys() < in_full.keys()
+    assert min(in_full.values()) > 300
 
 
-def test_files_has_the_status_of_each(built: Served, visit: Visit):
-    visit.page.set_viewport_size({"width": 1440, "height": 1600})
+CUT = """() => [...document.querySelectorAll('table')].map(table => table.parentElement)
+    .filter(box => box.scrollWidth > box.clientWidth + 1).map(box => box.innerText)"""
+"""Texts of tables that are wider than the column that shows them."""
+
+
+@pytest.mark.parametrize(
+    "asset",
+    ["raw", "files", "tokenizer", "tokens", "split", "sequences", "exports/bin", "exports/parquet"],
+)
+def test_nothing_on_the_page_of_an_asset_is_cut_at_1280_pixels(
+    asset: str, built: Served, visit: Visit
+):
+    visit.page.set_viewport_size({"width": 1280, "height": 2400})
+    visit.page.goto(f"{built.url}/assets/demo/{asset}")
+    visit.page.get_by_role("cell", name="summary").wait_for()
+    visit.page.wait_for_timeout(2_000)
+
+    visit.photograph(asset.replace("/", "_"))
+
+    assert visit.page.evaluate(CUT) == []
+
+
+def test_files_has_state_tokens_and_build_of_each(built: Served, visit: Visit):
     visit.page.goto(f"{built.url}/assets/demo/files")
+    cells = "rows => rows.map(row => [...row.cells].map(cell => cell.innerText))"
+    rows = visit.page.locator("table table tr")
+    rows.first.wait_for()
 
-    for number in range(4):
-        row = visit.page.get_by_role("row", name=f"built part-{number}.parquet")
-        row.first.wait_for()
+    head, *files = rows.evaluate_all(cells)[-5:]
 
-    visit.photograph("files")
+    assert head == ["state", "tokens", "built", "file"]
+    for number, (state, tokens, built_at, file) in enumerate(files):
+        assert (state, file.replace("\u200b", "")) == ("built", f"part-{number}.parquet")
+        assert tokens.endswith("k")
+        assert built_at
+
+
+def test_an_edited_yaml_is_shown_as_it_was_built(built: Served, visit: Visit):
+    visit.page.set_viewport_size({"width": 2200, "height": 800})
+    yaml_file = built.folder / "tales/defs/demo/defs.yaml"
+    before = yaml_file.read_text()
+
+    for text in (before.replace("sequence_length: 512", "sequence_length: 256"), before):
+        yaml_file.write_text(text)
+        launch_job(visit, built, "demo_build")
+
+        length = text.partition("sequence_length: ")[2].split()[0]
+        visit.page.goto(f"{built.url}{GRAPH}")
+        wait_until(lambda: green(visit) == ASSETS and not unsynced(visit), visit)
+        visit.page.goto(f"{built.url}/assets/demo/sequences")
+        config = visit.page.get_by_text(f'"sequence_length": {length}')  # of the definition
+        wait_until(lambda of=config: of.count() > 0, visit)
 
 
 def test_numbers_of_files_are_drawn_as_plots(built: Served, visit: Visit):
@@ -230,7 +284,7 @@ def test_a_bad_file_is_red_until_the_build_after_its_repair(built: Served, visit
     wait_until(lambda: red(visit) == ASSETS - {"raw", "report"}, visit)  # a tokenizer of all
     visit.photograph("failed")
     visit.page.goto(f"{built.url}/assets/demo/files?view=checks")
-    assert is_shown("every_file_is_built", visit)
+    visit.page.get_by_text("every_file_is_built").first.wait_for()
     visit.photograph("failed_check")
     file.write_bytes(good)
     launch_job(visit, built, "demo_build")

@@ -1,8 +1,11 @@
-"""The web UI of `tokflow ui`, which serves reports and viewers beside Dagster's pages."""
+"""The web UI of `tokflow ui`, which answers its own pages alone."""
 
-from collections.abc import Iterator
+import http.client
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -14,42 +17,52 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.ui
 
-LINKS = {
-    "report": ("Open the report", "Vocabulary"),
-    "exports/parquet": ("Page through the sequences", "Legend"),
-}
-"""Of an asset: its link to a page, and a heading of that page."""
+RELOAD = "mutation{reloadWorkspace{__typename}}"
 
 
 @pytest.fixture(scope="module")
 def served(built_project: Path, browser: "Browser") -> Iterator[Served]:
+    """The project, which has a report, for `demo_build` draws what `tokflow run` does not."""
     with serving(built_project, "tokflow", "ui") as served:
-        with visiting(browser) as visit:  # `tokflow run` draws no report
+        with visiting(browser) as visit:
             launch_job(visit, served, "demo_build")
         yield served
 
 
-@pytest.mark.parametrize("asset", LINKS)
-def test_the_page_of_an_asset_leads_to_the_page_that_shows_it(
-    asset: str, served: Served, visit: Visit
-):
-    link, heading = LINKS[asset]
-    visit.page.goto(f"{served.url}/assets/demo/{asset}")
-    visit.page.get_by_role("link", name=link).click()
-    visit.page.get_by_role("heading", name=heading, exact=True).wait_for()
-
-    assert visit.page.url.startswith(f"{served.url}/tokflow/demo/")
+def status_of(
+    served: Served, method: str, path: str, headers: Mapping[str, str], body: str | None = None
+) -> int:
+    connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=60)
+    with closing(connection):
+        connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+        return connection.getresponse().status
 
 
-def test_the_pictures_of_the_report_are_shown_on_its_asset(served: Served, visit: Visit):
-    visit.page.set_viewport_size({"width": 1440, "height": 1600})
-    visit.page.goto(f"{served.url}/assets/demo/report")
-    shown = visit.page.locator("img[src^='/tokflow/demo/report/']").first
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"Host": "evil.example"},
+        {"Origin": "http://evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_a_request_of_another_site_is_answered_403(foreign: dict[str, str], served: Served):
+    query = '{"query": "{version}"}'
 
-    shown.wait_for()
+    assert status_of(served, "POST", "/graphql", {}, query) == 200
+    assert status_of(served, "POST", "/graphql", foreign, query) == 403
 
-    assert shown.evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
-    visit.photograph("report_asset")
+
+def test_a_mutation_in_a_url_is_answered_403(served: Served):
+    assert status_of(served, "GET", f"/graphql?query={quote(RELOAD)}", {}) == 403
+
+
+def test_it_prints_where_the_report_is_and_how_to_open_an_export(served: Served, visit: Visit):
+    said = (served.folder / "server.log").read_text()
+
+    assert "viewer of demo: tokflow inspect data/store/demo/exports/bin --html viewer.html" in said
+    visit.page.goto((served.folder / "data/store/demo/report/report.html").as_uri())
+    visit.page.get_by_role("heading", name="Vocabulary", exact=True).wait_for()
 
 
 def test_tokflow_ui_connects_to_this_machine_alone(served: Served):

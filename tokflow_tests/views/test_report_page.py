@@ -105,7 +105,7 @@ def test_the_page_has_each_picture_that_there_is_something_to_see_in(report: Rep
     assert [of.name for of in report.pictures] == [
         "document_lengths",
         "bytes_per_token_by_file",
-        "bytes_per_token_by_script",
+        "bytes_per_token_scripts",
         "rejects_by_reason",
         "split_shares",
         "packing_fill",
