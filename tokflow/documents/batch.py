@@ -29,15 +29,21 @@ class Spans:
     """Shape (num_spans,), counted from the start of the document; ascending in each."""
     stops: npt.NDArray[np.int64]
     """Shape (num_spans,)."""
+    kinds: npt.NDArray[np.int64] | None = None
+    """Shape (num_spans,): index of the kind of each; None where all are of one kind."""
 
     @classmethod
-    def of(cls, spans: Sequence[Sequence[tuple[int, int]]]) -> "Spans":
-        """Return spans given as (start, stop), a list for each document."""
+    def of(
+        cls, spans: Sequence[Sequence[tuple[int, int]]], kinds: Sequence[int] | None = None
+    ) -> "Spans":
+        """Return spans given as (start, stop), a list for each document; `kinds`: of all of them,
+        one after another."""
         offsets = np.zeros(len(spans) + 1, dtype=np.int64)
         np.cumsum([len(of_document) for of_document in spans], out=offsets[1:])
         flat = [span for of_document in spans for span in of_document]
         edges = np.array(flat, dtype=np.int64).reshape(-1, 2)
-        return cls(offsets, edges[:, 0].copy(), edges[:, 1].copy())
+        of_kinds = None if kinds is None else np.array(kinds, dtype=np.int64)
+        return cls(offsets, edges[:, 0].copy(), edges[:, 1].copy(), of_kinds)
 
     @classmethod
     def joined(cls, spans: Sequence["Spans"]) -> "Spans":
@@ -45,13 +51,16 @@ class Spans:
         counts = np.concatenate([np.diff(some.offsets) for some in spans])
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
         starts = np.concatenate([some.starts for some in spans])
-        return cls(offsets, starts, np.concatenate([some.stops for some in spans]))
+        stops = np.concatenate([some.stops for some in spans])
+        kinds = [some.kinds for some in spans if some.kinds is not None]
+        return cls(offsets, starts, stops, np.concatenate(kinds) if kinds else None)
 
     def __getitem__(self, kept: slice) -> "Spans":
         """Return the spans of some documents, end to end."""
         offsets = self.offsets[kept.start : kept.stop + 1]
         spans = slice(int(offsets[0]), int(offsets[-1]))
-        return Spans(offsets - offsets[0], self.starts[spans], self.stops[spans])
+        kinds = None if self.kinds is None else self.kinds[spans]
+        return Spans(offsets - offsets[0], self.starts[spans], self.stops[spans], kinds)
 
     def document(self, index: int) -> list[tuple[int, int]]:
         """Return the spans of one document as (start, stop)."""
@@ -77,6 +86,8 @@ class Batch:
     records: npt.NDArray[np.int64] | None = None
     """With a transform, the ordinal in the raw file of the record that each document was made of,
     ascending; None where the row says it."""
+    turns: Spans | None = None
+    """Messages in texts that a chat template wrote, with the index of their role in `ROLES`."""
     chat_counts: npt.NDArray[np.int64] | None = None
     """Of documents that a chat template wrote: shape (num_documents, len(CHAT_COUNTS))."""
     tokens: Any = None

@@ -18,6 +18,7 @@ from tokflow.shown import size, speed
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.rule import LONGEST
 from tokflow.store.manifest import Manifest
+from tokflow.tokenizers.chat.renderer import ROLES
 
 Values: TypeAlias = dict[str, Any]
 """Numbers by their names, and words such as an engine, in the order in which they are shown."""
@@ -57,10 +58,11 @@ KINDS: dict[str, Kind] = {
     "num_dropped_reasoning": Kind(label="reasoning not written", is_optional=True),
     "num_unwritten": Kind(label="messages not written", is_optional=True, is_loss=True),
     "num_with_tools": Kind(label="chats with tools", is_optional=True),
-    "num_system_chars": Kind(label="characters of the system", is_optional=True),
-    "num_user_chars": Kind(label="characters of the user", is_optional=True),
-    "num_assistant_chars": Kind(label="characters of the assistant", is_optional=True),
-    "num_tool_chars": Kind(label="characters of tools", is_optional=True),
+    "num_boundary_tokens": Kind(label="boundary tokens", is_optional=True),
+    "num_system_tokens": Kind(label="tokens of the system", is_optional=True),
+    "num_user_tokens": Kind(label="tokens of the user", is_optional=True),
+    "num_assistant_tokens": Kind(label="tokens of the assistant", is_optional=True),
+    "num_tool_tokens": Kind(label="tokens of tools", is_optional=True),
     "tokens_fraction": Kind(label="share"),
     "bytes_per_token": Kind("{} bytes per token"),
     "chars_per_token": Kind(label="characters per token"),
@@ -99,7 +101,7 @@ KINDS: dict[str, Kind] = {
 CHAT_NUMBERS = (
     *("num_turns", "num_loss_tokens", "supervised_fraction"),
     *("num_turns_without_stop", "num_dropped_reasoning", "num_unwritten", "num_with_tools"),
-    *(f"num_{role}_chars" for role in ("system", "user", "assistant", "tool")),
+    *("num_boundary_tokens", *(f"num_{role}_tokens" for role in ROLES)),
 )
 """The numbers of chats, in the order in which they are shown."""
 

@@ -149,10 +149,9 @@ NOTICES: Mapping[str, tuple[Sequence[str], Line]] = {
         "not written by the chat template: reasoning of {} message{s}",
     ),
     "boundary_tokens": (
-        ["num_documents_with_boundary_token"],
-        "boundary tokens: {} document{s} in which a token begins in the prompt, reaches into what "
-        "is supervised, and is not supervised; let the prompt end where a token ends, without a "
-        "space",
+        ["num_boundary_tokens"],
+        "boundary tokens: {} token{s}, not supervised, from a prompt into what is supervised; let "
+        "the prompt end where a token ends, without a space",
     ),
     "special_tokens_in_text": (
         ["num_special_tokens_in_text"],

@@ -21,8 +21,9 @@ class ChatMarks:
     """Shape (num_documents,): True if the last token that is not white space is EOS."""
     is_supervised_to_its_end: npt.NDArray[np.bool_]
     """Shape (num_documents,): True if a loss span reaches the end, ignoring white space."""
-    has_boundary_token: npt.NDArray[np.bool_]
-    """Shape (num_documents,): True if a token without loss reaches into a loss span."""
+    counts: npt.NDArray[np.int64]
+    """Shape (num_documents, 1 or more): tokens without loss that reach into a loss span; where a
+    chat template wrote the text, also tokens of each of `ROLES`."""
     is_rendered: bool
     """True if a chat template wrote the text: BOS and EOS can stand anywhere in it."""
 
@@ -37,31 +38,31 @@ class TokenBatch:
     """Shape (num_documents,)."""
     loss_mask: npt.NDArray[np.uint8] | None = None
     """Shape (num_tokens,); None where every token is supervised."""
-    has_boundary_token: npt.NDArray[np.bool_] | None = None
-    """Shape (num_documents,), as in `ChatMarks`; None where every token is supervised."""
+    chat_counts: npt.NDArray[np.int64] | None = None
+    """The `counts` of `ChatMarks`; None where every token is supervised."""
 
     def __getitem__(self, kept: slice) -> "TokenBatch":
         """Return the tokens of some documents, end to end."""
         first, num_tokens = int(self.num_tokens[: kept.start].sum()), self.num_tokens[kept]
         tokens = slice(first, first + int(num_tokens.sum()))
-        mask, has_boundary = self.loss_mask, self.has_boundary_token
+        mask, counts = self.loss_mask, self.chat_counts
         return TokenBatch(
             self.token_ids[tokens],
             num_tokens,
             None if mask is None else mask[tokens],
-            None if has_boundary is None else has_boundary[kept],
+            None if counts is None else counts[kept],
         )
 
     @staticmethod
     def joined(batches: Sequence["TokenBatch"]) -> "TokenBatch":
         """Return the tokens of several batches of one encoding, one after another."""
         masks = [each.loss_mask for each in batches if each.loss_mask is not None]
-        boundary = [b.has_boundary_token for b in batches if b.has_boundary_token is not None]
+        counts = [each.chat_counts for each in batches if each.chat_counts is not None]
         return TokenBatch(
             np.concatenate([each.token_ids for each in batches]),
             np.concatenate([each.num_tokens for each in batches]),
             np.concatenate(masks) if masks else None,
-            np.concatenate(boundary) if boundary else None,
+            np.concatenate(counts) if counts else None,
         )
 
 
@@ -105,7 +106,7 @@ def add_bos_eos(
     of_eos = chat.is_supervised_to_its_end
     supervised = np.stack([np.zeros_like(of_eos), of_eos], axis=1)[is_added]
     loss_mask = np.insert(chat.loss_mask, at, supervised)
-    return TokenBatch(token_ids, num_tokens, loss_mask, chat.has_boundary_token)
+    return TokenBatch(token_ids, num_tokens, loss_mask, chat.counts)
 
 
 def _check_ids(

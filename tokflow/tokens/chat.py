@@ -12,7 +12,7 @@ from tokflow.documents import Batch
 from tokflow.errors import TokenizerError
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.chat.marks import CharSpan
-from tokflow.tokenizers.chat.renderer import Renderer
+from tokflow.tokenizers.chat.renderer import ROLES, Renderer
 from tokflow.tokenizers.engines import Encoded, Engine, InText, open_reference
 from tokflow.tokenizers.engines.protocol import any_of, encoded_from_lists
 from tokflow.tokenizers.tokenizer import SpecialTokensInText, Tokenizer
@@ -22,9 +22,10 @@ from tokflow.tokens.loss_mask import (
     CharStarts,
     TokenChars,
     chars_without_white_space_at_end,
-    has_boundary_token,
-    loss_mask,
+    num_boundary_tokens,
     places_of,
+    span_of_tokens,
+    tokens_by_kind,
 )
 
 Tokens = tuple[npt.NDArray[np.uint32], TokenChars]
@@ -84,10 +85,15 @@ class ChatEncoder:
         last_stop = np.full(len(batch.rows), -1, dtype=np.int64)
         document_of_span = np.repeat(np.arange(len(last_stop)), np.diff(spans.offsets))
         np.maximum.at(last_stop, document_of_span, spans.stops)
-        mask = loss_mask(starts, encoded, spans, batch.num_chars)
+        mask = (span_of_tokens(starts, encoded, spans, batch.num_chars) >= 0).astype(np.uint8)
+        num_boundary = num_boundary_tokens(chars, encoded, spans, mask, batch.num_chars)
+        counts = num_boundary[:, None]
+        if (turns := batch.turns) is not None:
+            of_roles = tokens_by_kind(starts, encoded, turns, batch.num_chars, len(ROLES))
+            counts = np.hstack([counts, of_roles])
         marks = ChatMarks(
             loss_mask=mask,
-            has_boundary_token=has_boundary_token(chars, encoded, spans, mask, batch.num_chars),
+            counts=counts,
             is_ended=self._is_ended(encoded, starts, length),
             is_supervised_to_its_end=last_stop >= length,
             is_rendered=batch.spelt is not None,

@@ -33,39 +33,37 @@ TokenChars = npt.NDArray[np.int64]
 touches, and up to and with the last; of a token that stands for no character both are equal."""
 
 
-def loss_mask(
+def span_of_tokens(
     starts: CharStarts, encoded: Encoded, spans: Spans, num_chars: npt.NDArray[np.int64]
-) -> npt.NDArray[np.uint8]:
-    """Return 1 for each token that begins inside a span of its document, else 0.
+) -> npt.NDArray[np.int64]:
+    """Return the index of the span of its document that each token begins in; -1 if in none.
 
     A token that is a piece of a character begins where the character does. `num_chars` has the
     code points of each document.
 
-    For the text "Q: ab" with the span of "ab", (3, 5), and the tokens "Q", ":", " a", "b" the
-    mask is 0 0 0 1: " a" begins with the space before the span.
+    For the text "Q: ab" with the span of "ab", (3, 5), and the tokens "Q", ":", " a", "b" it is
+    -1 -1 -1 0: " a" begins with the space before the span.
     """
     # All documents on one line of characters, a place that is in no span after each.
     first = np.cumsum(num_chars + 1) - (num_chars + 1)
     first_of_span = np.repeat(first, np.diff(spans.offsets))
     at = np.repeat(first, np.diff(encoded.offsets)) + starts
-    num_begun = np.searchsorted(np.sort(first_of_span + spans.starts), at, side="right")
-    num_ended = np.searchsorted(np.sort(first_of_span + spans.stops), at, side="right")
-    mask: npt.NDArray[np.uint8] = (num_begun > num_ended).astype(np.uint8)
-    return mask
+    last = np.searchsorted(first_of_span + spans.starts, at, side="right") - 1
+    stops = np.append(first_of_span + spans.stops, 0)  # for tokens before all spans
+    return np.where(at < stops[last], last, -1)
 
 
-def has_boundary_token(
+def num_boundary_tokens(
     chars: TokenChars,
     encoded: Encoded,
     spans: Spans,
     mask: npt.NDArray[np.uint8],
     num_chars: npt.NDArray[np.int64],
-) -> npt.NDArray[np.bool_]:
-    """Return True for documents with a token that has no loss, begins before a span and ends in it.
+) -> npt.NDArray[np.int64]:
+    """Return the number of tokens that have no loss, begin before a span and end in it.
 
     Shape (num_documents,). `num_chars` has the code points of each document.
     """
-    has_one = np.zeros(len(num_chars), dtype=bool)
     first = np.cumsum(num_chars + 1) - (num_chars + 1)
     starts, stops = (chars + np.repeat(first, np.diff(encoded.offsets))[:, None]).T
     document = np.repeat(np.arange(len(num_chars)), np.diff(spans.offsets))
@@ -73,8 +71,27 @@ def has_boundary_token(
     before = np.searchsorted(starts, span_starts) - 1
     is_cut = (spans.stops > spans.starts) & (before >= encoded.offsets[document])
     is_cut[is_cut] = (stops[before[is_cut]] > span_starts[is_cut]) & (mask[before[is_cut]] == 0)
-    has_one[document[is_cut]] = True
-    return has_one
+    tokens = np.unique(before[is_cut])
+    documents = np.searchsorted(encoded.offsets, tokens, side="right") - 1
+    return np.bincount(documents, minlength=len(num_chars))
+
+
+def tokens_by_kind(
+    starts: CharStarts,
+    encoded: Encoded,
+    spans: Spans,
+    num_chars: npt.NDArray[np.int64],
+    num_kinds: int,
+) -> npt.NDArray[np.int64]:
+    """Return the number of tokens that begin in spans of each kind.
+
+    Shape (num_documents, num_kinds). `num_chars` has the code points of each document.
+    """
+    numbers = span_of_tokens(starts, encoded, spans, num_chars)
+    documents = np.repeat(np.arange(len(num_chars)), np.diff(encoded.offsets))[numbers >= 0]
+    kinds = np.zeros(len(spans.starts), np.int64) if spans.kinds is None else spans.kinds
+    cells = documents * num_kinds + kinds[numbers[numbers >= 0]]
+    return np.bincount(cells, minlength=len(num_chars) * num_kinds).reshape(-1, num_kinds)
 
 
 class TokenPlaces:

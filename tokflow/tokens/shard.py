@@ -54,7 +54,7 @@ from tokflow.tokens.token_source import TokenSource, mapped
 TOKENS_VERSION = 5
 """Raised when the same input would give other bytes."""
 
-CHATS_VERSION = 3
+CHATS_VERSION = 4
 """Raised when the same chats, or prompts with completions, would be other ones, or what is counted
 of them; the tokens of texts are not made again."""
 

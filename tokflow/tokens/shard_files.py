@@ -33,7 +33,7 @@ from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import TableWriter, make_table, offsets_of
-from tokflow.tokenizers.chat.renderer import CHAT_COUNTS
+from tokflow.tokenizers.chat.renderer import CHAT_COUNTS, ROLES
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens.bos_eos import TokenBatch
 
@@ -115,9 +115,11 @@ class ShardWriter:
             table = TableWriter(self._path(name), schema, rows_per_group=ROWS_PER_GROUP)
             self._tables[name] = opened.enter_context(table)
         names = ["documents", "empty_documents", "chars", "bytes", "tokens"]
-        of_chats = ["loss_tokens", "documents_without_loss", "documents_with_boundary_token"]
-        names += of_chats if has_loss_mask else []
-        names += CHAT_COUNTS if documents.is_rendered else ()
+        self._of_chats = CHAT_COUNTS if documents.is_rendered else ()
+        roles = ROLES if documents.is_rendered else ()
+        self._of_tokens = ["boundary_tokens", *(f"{role}_tokens" for role in roles)]
+        if has_loss_mask:
+            names += ["loss_tokens", "documents_without_loss", *self._of_tokens, *self._of_chats]
         self.counts = {f"num_{name}": 0 for name in names}
         self.num_eos = 0
         """Ids that are EOS, also of texts."""
@@ -160,12 +162,13 @@ class ShardWriter:
             of_documents = np.diff(supervised[offsets_of(num_tokens)])
             counts["num_loss_tokens"] += int(supervised[-1])
             counts["num_documents_without_loss"] += int(np.count_nonzero(of_documents == 0))
-        if tokens.has_boundary_token is not None:
-            num_boundary = int(np.count_nonzero(tokens.has_boundary_token))
-            counts["num_documents_with_boundary_token"] += num_boundary
-        if batch.chat_counts is not None:
-            for name, num in zip(CHAT_COUNTS, batch.chat_counts.sum(axis=0).tolist(), strict=True):
-                counts[f"num_{name}"] += num
+        for names, nums in (
+            (self._of_tokens, tokens.chat_counts),
+            (self._of_chats, batch.chat_counts),
+        ):
+            if nums is not None:
+                for name, num in zip(names, nums.sum(axis=0).tolist(), strict=True):
+                    counts[f"num_{name}"] += num
 
     @property
     def text_digest(self) -> str:

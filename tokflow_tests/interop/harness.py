@@ -37,6 +37,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 SCRIPTS = Path(__file__).parent / "peers"
 ENVIRONMENTS = Path(__file__).parents[2] / ".venv-interop"
+SHARED = {"trl": "trainers"}
+"""Peers in the environment of others."""
 
 BYTES = {
     "train-0.jsonl": ["", "a", "The quick brown fox jumps over the lazy dog.", "", "", "bc"],
@@ -255,6 +257,7 @@ def printed_by(peer: str, code: str, *arguments: object, home: Path, **variables
 
 def python_of(peer: str) -> Path:
     """Return the Python of the peer's environment, which `make test-interop` makes."""
+    peer = SHARED.get(peer, peer)
     selected = os.environ.get("TOKFLOW_PEERS", "").split()
     if selected and peer not in selected:
         pytest.skip(f"{peer} is not among PEERS='{' '.join(selected)}'")

@@ -53,7 +53,7 @@ def templates(source: str) -> Iterator[tuple[str, str]]:
 
 
 def folder_of_trl() -> Path:
-    environment = Path(python_of("trl")).parents[1]
+    environment = python_of("vocabularies").parents[1]
     [folder] = environment.glob("lib/python*/site-packages/trl/chat_templates")
     return folder
 

@@ -131,7 +131,7 @@ def test_the_eos_of_a_chat_is_supervised_if_its_text_is_to_the_end_and_bos_never
         loss_mask=np.array([0, 1, 1, 0, 1], dtype=np.uint8),
         is_ended=np.array([False, False, True]),
         is_supervised_to_its_end=np.array([True, False, True]),
-        has_boundary_token=np.array([False, False, True]),
+        counts=np.array([[0], [0], [1]]),
         is_rendered=True,
     )
 

@@ -14,6 +14,7 @@ from tokflow_tests.chats import (
     END,
     INJECTED,
     MARKED,
+    PLAIN,
     START,
     byte_level_json,
     chat,
@@ -172,3 +173,13 @@ def test_the_mask_does_not_depend_on_what_follows_the_model(trims: bool, tmp_pat
     # " there" begins with the space before the span.
     assert mask[ids.index(library.token_to_id("Ġthere"))] == 0
     assert sum(mask) == 3
+
+
+def test_tokens_are_counted_by_the_role_that_says_what_they_begin_in(tmp_path: Path):
+    roles = ("developer", "user", "assistant", "tool", "function", "critic")
+    chats = [[{"role": role, "content": "ab"} for role in roles], chat("c", "d")]
+    shard = tokenize(chat_dataset(tmp_path, chats, template=PLAIN))
+
+    names = ("system", "user", "assistant", "tool")
+    found = [shard.manifest.counts[f"num_{name}_tokens"] for name in names]
+    assert found == [2, 2 + 1, 3 + 2, 4]  # a letter a token, and the stop tokens

@@ -10,7 +10,7 @@ from tokflow.tokens.shard import TokenShard
 from tokflow_tests.outputs import documents_of
 from tokflow_tests.tiny import declare, save_tokenizer, tokenize
 
-NAMES = ("num_documents", "num_documents_without_loss", "num_documents_with_boundary_token")
+NAMES = ("num_documents", "num_documents_without_loss", "num_boundary_tokens")
 
 
 def byte_level() -> Tokenizer:

@@ -153,7 +153,7 @@ def test_files_that_fill_no_sequence_are_shown_as_they_are_split(tmp_path: Path)
 
 
 def test_chats_have_a_section_with_their_numbers(tmp_path: Path, small: StoreFacts):
-    chats = [chat("four", "a", "b", "c", system="be brief"), chat("never answered")]
+    chats = [chat("x", "a", "b", "c", system="s"), chat("z")]
     dataset = chat_dataset(tmp_path, chats, template=PLAIN)
     build(dataset)
 
@@ -162,10 +162,10 @@ def test_chats_have_a_section_with_their_numbers(tmp_path: Path, small: StoreFac
     section = page.split('<h2 id="chats">')[1].split("</section>")[0]
     tiles = {name: value for value, name in re.findall(r"<b>(.*?)</b><span>(.*?)</span>", section)}
     assert {"supervised tokens", "supervised"} < tiles.keys()
-    assert [tiles["turns"], tiles["characters of the system"]] == ["2", "8"]
-    assert tiles["characters of the user"] == str(len("four" + "b" + "never answered"))
-    assert tiles["characters of the assistant"] == str(len("a<|im_end|>" + "c<|im_end|>"))
-    assert "characters of tools" not in tiles
+    assert [tiles["turns"], tiles["tokens of the system"]] == ["2", "1"]
+    assert tiles["tokens of the user"] == "3"
+    assert tiles["tokens of the assistant"] == "4"  # with a stop token each
+    assert "tokens of tools" not in tiles
     assert 'id="chats"' not in make_report(small.plan.dataset).html.decode()
 
 

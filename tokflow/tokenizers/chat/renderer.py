@@ -29,13 +29,17 @@ COMPARED_CHATS = 100
 CHAT_COUNTS = (
     *("turns", "turns_without_stop", "dropped_reasoning", "unwritten"),
     *("blocks_with_header", "blocks_past_stop", "blocks_without_stop", "other_blocks"),
-    *("with_tools", "system_chars", "user_chars", "assistant_chars", "tool_chars"),
+    "with_tools",
 )
 """Counts of each chat: turns of the assistant, and those without a stop token, where the chat does
-not end with them; messages whose
-reasoning, or whose other words, the template does not write; whether its generation blocks differ
-from what the model has to emit, by how; whether it has tools; and the characters of its turns, by
-role."""
+not end with them; messages whose reasoning, or whose other words, the template does not write;
+whether its generation blocks differ from what the model has to emit, by how; whether it has
+tools."""
+
+ROLES = ("system", "user", "assistant", "tool")
+"""Roles whose tokens are counted."""
+_ORDINALS = {"system": 0, "developer": 0, "user": 1, "assistant": 2, "tool": 3, "function": 3}
+"""The index of a role in `ROLES`, under each name that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +119,17 @@ class Renderer:
             else:
                 kept.append(index)
         counts = [[chat.counts.get(name, 0) for name in CHAT_COUNTS] for chat in rendered]
+        known = [[of for of in chat.turns if of.role in _ORDINALS] for chat in rendered]
         batch = Batch(
             found.batch.rows[kept],
             to_texts([chat.text for chat in rendered]),
             np.array([len(chat.text) for chat in rendered], dtype=np.int64),
             Spans.of([chat.loss_spans for chat in rendered]),
             Spans.of([chat.spelt for chat in rendered]),
+            turns=Spans.of(
+                [[of.span for of in turns] for turns in known],
+                [_ORDINALS[of.role] for turns in known for of in turns],
+            ),
             chat_counts=np.array(counts, dtype=np.int64).reshape(-1, len(CHAT_COUNTS)),
         )
         return ParsedBatch(batch, tuple(sorted(bad, key=lambda document: document.row)))
@@ -144,9 +153,6 @@ class Renderer:
         open_turns = (turn for turn in last.values() if not turn.has_stop and turn.span[1] < end)
         counts["turns_without_stop"] = sum(1 for _ in open_turns)
         counts["with_tools"] = int(chat.tools is not None)
-        for turn in turns:
-            name = f"{turn.role}_chars"
-            counts[name] = counts.get(name, 0) + turn.span[1] - turn.span[0]
         return Rendered(
             text,
             turns,
