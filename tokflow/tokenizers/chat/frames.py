@@ -8,9 +8,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tokflow.tokenizers.chat.formats import BadChatError
-from tokflow.tokenizers.chat.marked import MarkedChat
-from tokflow.tokenizers.chat.marks import THINK, CharSpan, Words, tags_of
-from tokflow.tokenizers.chat.template import ChatTemplate
+from tokflow.tokenizers.chat.marks import CharSpan, MarkedChat, Words
+from tokflow.tokenizers.chat.template import THINK, ChatTemplate
 from tokflow.tokenizers.engines.protocol import any_of
 
 REMEMBERED_CHARS = 2_000
@@ -56,10 +55,10 @@ class Frames:
     ) -> None:
         """Take a template. `stops`: tokens after which the model is asked for no more."""
         self._stops = list(stops)
-        self._special = sorted({*special_tokens, *self._stops} - {""}, key=len, reverse=True)
+        self._special = {*special_tokens, *self._stops} - {""}
         self._any_special = any_of(self._special)
-        names = sorted([*self._special, *tags_of(template.source)], key=len, reverse=True)
-        self._piece = re.compile("(" + "|".join([*map(re.escape, names), r"\n+"]) + ")")
+        names = any_of(self._special | template.tags)
+        self._piece = re.compile(rf"({names.pattern}|\n+)")
         self._memory: dict[Hashable, int] = {}
         self._template = template
 
@@ -100,7 +99,7 @@ class Frames:
         """Return the turns of the assistant, in the order of the text. Raises: BadChatError
         where one cannot be told from the text around it."""
         of_assistant = {i for i, of in enumerate(chat.messages) if of["role"] == "assistant"}
-        said = [words.message for words in chat.words if words.message in of_assistant]
+        said = [words.message for words in chat.taken.words if words.message in of_assistant]
         is_ordered = said == sorted(said)
         turns: list[Turn] = []
         floor = 0
@@ -117,8 +116,8 @@ class Frames:
 
     def _turn(self, chat: MarkedChat, index: int, floor: int) -> Turn | None:
         """Return the turn of a message; None where the template writes nothing of it."""
-        text, mine = chat.text, chat.words_of.get(index, [])
-        if index in chat.parted:
+        text, mine = chat.text, chat.words_of(index)
+        if chat.is_parted(index):
             expected = f"the words of message {index} together"
             raise _not_shown(expected, "another message among them")
         before, after = chat.rooms[index]

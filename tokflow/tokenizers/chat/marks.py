@@ -1,12 +1,18 @@
-"""Marks: private characters around the words of messages, by which a text shows whose they are."""
+"""Marks: private characters around the words of a chat, by which its text shows whose they are."""
 
 import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+
+from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message
+from tokflow.tokenizers.chat.template import END_THINK, THINK, ChatTemplate
+from tokflow.tokenizers.engines.protocol import any_of
 
 CharSpan: TypeAlias = tuple[int, int]
 Change: TypeAlias = Callable[[str, str], str]
@@ -16,9 +22,6 @@ KINDS = ("content", "reasoning", "call", "name", "other", "structure")
 CONTENT, REASONING, CALL, NAME, OTHER, STRUCTURE = KINDS
 """Kinds of strings. `name`: that of a tool which is called; `structure`: roles, types, ids and
 names of fields, which templates compare, measure or write again, so that they are no words."""
-
-THINK, END_THINK = "<think>", "</think>"
-"""Tags around reasoning that stands inside the content of the assistant."""
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 _CODES = {kind: 2 * number for number, kind in enumerate(KINDS)}
@@ -33,8 +36,10 @@ _FIRST, _LAST = 0xF0000, 0x10FFFD
 """Private characters of planes 15 and 16."""
 _PER_MESSAGE = 2 * len(KINDS) - 2  # structure has no marks of its own
 _PRIVATE = re.compile(f"[{chr(_FIRST)}-{chr(_LAST)}]")
-_LITERAL = re.compile(r"""'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)\"""")
-_TAG = re.compile(r"<[^<>|\uff5c]+>|\[/?[A-Z]+\]")  # without the bars of control tokens
+
+LEVELS = 3
+"""Ways to mark, from 0 on: all words; without fields that no format knows; of these the assistant's
+alone. The next is taken where the marks give another text."""
 
 
 class Words(NamedTuple):
@@ -46,25 +51,14 @@ class Words(NamedTuple):
     stop: int
 
 
-def tags_of(template: str) -> set[str]:
-    """Return the tags in string literals of a template, which it may look for in messages."""
-    literals = (single or double for single, double in _LITERAL.findall(template))
-    stripped = (literal.replace("\\n", "\n").strip() for literal in literals)
-    return {THINK, END_THINK, *(literal for literal in stripped if _TAG.fullmatch(literal))}
+class Taken(NamedTuple):
+    """A text without its marks, and what these showed."""
 
-
-def unused_characters(text: str, count: int) -> int:
-    """Return the first of `count` private characters in a row that a text does not have.
-
-    Raises: ValueError where there are no such.
-    """
-    data = text.encode(errors="surrogatepass")
-    has_any = b"\xf3" in data or b"\xf4" in data  # the first byte of each
-    used = sorted({ord(found) for found in _PRIVATE.findall(text)}) if has_any else []
-    for before, after in pairwise([_FIRST - 1, *used, _LAST + 1]):
-        if after - before > count:
-            return before + 1
-    raise ValueError(f"no {count:,} private characters in a row are unused")
+    text: str
+    words: Sequence[Words]
+    """In the order of the text."""
+    blocks: Sequence[CharSpan] | None
+    """The generation blocks; None where one is not closed, or has another inside."""
 
 
 class Marks:
@@ -74,56 +68,103 @@ class Marks:
     that the template looks for. The first two characters are for generation blocks.
     """
 
-    def __init__(self, text: str, num_messages: int, tags: re.Pattern[str]) -> None:
-        """Choose the characters. Raises: ValueError where the text leaves too few."""
+    def __init__(
+        self,
+        text: str,
+        num_messages: int,
+        marker: "Marker",
+        *,
+        level: int,
+        names: re.Pattern[str] | None = None,
+    ) -> None:
+        """Choose the characters. `level`: as in `LEVELS`; `names`: special tokens to put marks in,
+        as well.
+
+        Raises: BadChatError where the text leaves too few.
+        """
         self._count = num_messages * _PER_MESSAGE + 2
-        self._first = unused_characters(text, self._count)
-        self.of_blocks = chr(self._first), chr(self._first + 1)
-        self._base = self._first + 2
-        self._tags = tags
+        used = set[int]() if text.isascii() else {ord(of) for of in _PRIVATE.findall(text)}
+        rows = range(_FIRST, _LAST + 2 - self._count, self._count)
+        free = (of for of in rows if used.isdisjoint(range(of, of + self._count)))
+        if (first := next(free, None)) is None:
+            raise BadChatError(
+                "a chat of at most 13,000 messages, and without private characters",
+                f"{num_messages - 1:,} messages, and {len(used):,} private characters",
+            )
+        self._first, self._base = first, first + 2
+        self.of_blocks = chr(first), chr(first + 1)
+        self._marker, self.level, self._inside = marker, level, names
         self.put: Counter[tuple[int, str]] = Counter()
         """Times that words of a message and a kind were marked."""
+        self.unmarked: list[str] = []
+        """Strings that are left without marks by the level."""
 
-    def around(self, string: str, message: int, kind: str, *, has_reasoning: bool = False) -> str:
-        """Return a string with marks around its words.
+    def marked(self, chat: Chat) -> Chat:
+        """Return a chat with marks around its words."""
+        tools = [
+            changed(of, lambda string, _: self._change(string, STRUCTURE, len(chat.messages)))
+            for of in chat.tools or []
+        ]
+        messages = [self._message(of, index) for index, of in enumerate(chat.messages)]
+        return replace(chat, messages=messages, tools=chat.tools and tools)
+
+    def _message(self, message: Message, index: int) -> Message:
+        is_said = message.get("role") == "assistant"
+        found = changed(
+            message, lambda string, kind: self._change(string, kind, index, is_said=is_said)
+        )
+        if is_said and not {(index, CONTENT), (index, CALL)} & self.put.keys():
+            # Without other words names of tools are marked, too.
+            return changed(
+                found,
+                lambda string, kind: self._around(string, index, kind) if kind == NAME else string,
+            )
+        return found
+
+    def _change(self, string: str, kind: str, message: int, *, is_said: bool = False) -> str:
+        is_left = kind == OTHER or (self.level > 1 and kind != STRUCTURE and not is_said)
+        if self.level and is_left:
+            self.unmarked.append(string)
+            return string
+        if self._inside is not None:
+            code = self._base + message * _PER_MESSAGE + _CODES[OTHER]
+            pair = chr(code), chr(code + 1)
+            string = self._inside.sub(
+                lambda of: f"{of[0][0]}{pair[0]}{of[0][1]}{pair[1]}{of[0][2:]}", string
+            )
+        if kind in (STRUCTURE, NAME):
+            # Where it can spell special tokens, it has to be told from the template.
+            may_spell = self._marker.may_spell(string)
+            return self._parts(string, message, OTHER) if may_spell else string
+        return self._parts(string, message, kind, has_reasoning=is_said and kind == CONTENT)
+
+    def _parts(self, string: str, message: int, kind: str, *, has_reasoning: bool = False) -> str:
+        """Return a string with marks around its words between tags.
 
         `has_reasoning`: those between the tags of reasoning are of that kind.
         """
-        is_tagged = ("<" in string or "[" in string) and self._tags.search(string)
-        if not is_tagged:
+        if "<" not in string and "[" not in string:
             return self._around(string, message, kind)
-        parts, at, own = [], 0, kind
-        tags = [tag.group() for tag in self._tags.finditer(string)] if has_reasoning else []
+        parts, own = self._marker.tags.split(string), kind  # each second one is a tag
+        tags = parts[1::2] if has_reasoning else []
         if END_THINK in tags and THINK not in tags[: tags.index(END_THINK)]:
             kind = REASONING  # that a generation prompt has opened
-        for tag in self._tags.finditer(string):
-            parts += [self._around(string[at : tag.start()], message, kind), tag.group()]
-            at = tag.end()
-            if has_reasoning:
-                kind = {THINK: REASONING, END_THINK: own}.get(tag.group(), kind)
-        return "".join([*parts, self._around(string[at:], message, kind)])
+        for at, part in enumerate(parts):
+            if at % 2 == 0:
+                parts[at] = self._around(part, message, kind)
+            elif has_reasoning:
+                kind = {THINK: REASONING, END_THINK: own}.get(part, kind)
+        return "".join(parts)
 
     def _around(self, string: str, message: int, kind: str) -> str:
-        bare = string.strip()
-        if not bare:
+        words = string.strip()
+        if not words:
             return string
         self.put[message, kind] += 1
         code = self._base + message * _PER_MESSAGE + _CODES[kind]
-        marked = f"{chr(code)}{bare}{chr(code + 1)}"
-        if len(bare) == len(string):
-            return marked
-        start = len(string) - len(string.lstrip())
-        return f"{string[:start]}{marked}{string[start + len(bare) :]}"
+        return string.replace(words, f"{chr(code)}{words}{chr(code + 1)}", 1)
 
-    def inside(self, string: str, message: int, names: re.Pattern[str]) -> str:
-        """Return a string with a pair of marks inside each of the names in it."""
-        code = self._base + message * _PER_MESSAGE + _CODES[OTHER]
-        return names.sub(
-            lambda found: f"{found[0][0]}{chr(code)}{found[0][1]}{chr(code + 1)}{found[0][2:]}",
-            string,
-        )
-
-    def take(self, written: str) -> "Taken":
+    def take(self, written: str) -> Taken:
         """Return a text without its marks, and what these show. The name of a tool counts where a
         message has it first: templates write it again with the answer of the tool."""
         codes = np.frombuffer(written.encode("utf-32-le", "surrogatepass"), dtype="<u4")
@@ -131,7 +172,7 @@ class Marks:
         starts = np.flatnonzero(codes < self._count)
         parts: list[str] = []
         words: list[Words] = []
-        edges: list[tuple[int, bool]] = []
+        edges: list[tuple[int, int]] = []
         opened: dict[tuple[int, str], int] = {}
         named: set[int] = set()
         at = 0
@@ -142,7 +183,7 @@ class Marks:
             message, within = divmod(code - 2, _PER_MESSAGE)
             kind = KINDS[within >> 1]
             if message < 0:
-                edges.append((position, code == 1))
+                edges.append((code, position))
             elif not within & 1:
                 opened[message, kind] = position
             elif (begin := opened.pop((message, kind), None)) is not None:
@@ -151,30 +192,10 @@ class Marks:
                 named |= {message} if kind == NAME else set()
         parts.append(written[at:])
         words.sort(key=lambda of: of.start)
-        return Taken("".join(parts), words, _blocks(edges))
-
-
-class Taken(NamedTuple):
-    """A text without its marks, and what these showed."""
-
-    text: str
-    words: Sequence[Words]
-    """In the order of the text."""
-    blocks: Sequence[CharSpan] | None
-    """The outermost generation blocks; None where one is opened or closed alone."""
-
-
-def _blocks(edges: Sequence[tuple[int, bool]]) -> list[CharSpan] | None:
-    """Return the outermost of spans whose edges are given; True of those that close one."""
-    spans, depth, start = [], 0, 0
-    for position, is_closing in edges:
-        start = start if depth else position
-        depth += -1 if is_closing else 1
-        if depth < 0:
-            return None
-        if not depth:
-            spans.append((start, position))
-    return None if depth else spans
+        places = [position for _, position in edges]
+        is_paired = [code for code, _ in edges] == [0, 1] * (len(edges) // 2)
+        blocks = list(zip(places[::2], places[1::2], strict=True)) if is_paired else None
+        return Taken("".join(parts), words, blocks)
 
 
 def changed(message: Mapping[str, Any], change: Change) -> dict[str, Any]:
@@ -209,3 +230,162 @@ def _kind_inside(key: str, kind: str) -> str:
         return NAME
     found = _KIND_OF_FIELD.get(key, kind)
     return found if found in (STRUCTURE, REASONING) else kind
+
+
+@dataclass(frozen=True)
+class MarkedChat:
+    """A chat whose words have marks, and its text."""
+
+    chat: Chat
+    """Without marks."""
+    marked: Chat
+    template: ChatTemplate
+    marks: Marks
+    taken: Taken
+    """The text, with the places of words and generation blocks in it."""
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The messages without marks."""
+        return self.chat.messages
+
+    @property
+    def text(self) -> str:
+        """The text without marks."""
+        return self.taken.text
+
+    @cached_property
+    def options(self) -> Hashable:
+        """Identifier of what the template gets besides messages."""
+        return bool(self.chat.tools), repr(self.chat.template_kwargs)
+
+    def beginning(self, num_messages: int, *, add_generation_prompt: bool = False) -> Taken | None:
+        """Return the text and words of the first messages; None where the template refuses them."""
+        shorter = replace(self.marked, messages=self.marked.messages[:num_messages])
+        written = self.template.try_writing(shorter, add_generation_prompt=add_generation_prompt)
+        return None if written is None else self.marks.take(written)
+
+    @cached_property
+    def _runs(self) -> Mapping[int, slice]:
+        """The words of each message that has some, from its first in the text to its last."""
+        found: dict[int, slice] = {}
+        for number, (message, *_) in enumerate(self.taken.words):
+            found[message] = slice(found.get(message, slice(number, 0)).start, number + 1)
+        return found
+
+    def words_of(self, message: int) -> Sequence[Words]:
+        """Return the words of a message, with those of others that stand among them."""
+        return self.taken.words[self._runs.get(message, slice(0))]
+
+    def is_parted(self, message: int) -> bool:
+        """Return whether words of others stand among those of a message."""
+        return any(of.message != message for of in self.words_of(message))
+
+    @cached_property
+    def rooms(self) -> list[CharSpan]:
+        """The place of each message: from the words before its own to those behind. One without
+        words stands behind the last before it that has some."""
+        words, num = self.taken.words, len(self.messages)
+        stops = [0, *(of.stop for of in words)]
+        starts = [*(of.start for of in words), len(self.text)]
+        of_tools = self._runs.get(num, slice(1, 1))
+        rooms, at = [], 0 if of_tools.start else of_tools.stop
+        for index in range(num):
+            run = self._runs.get(index, slice(at, at))
+            rooms.append((stops[run.start], starts[run.stop]))
+            at = run.stop
+        return rooms
+
+    def unwritten(self) -> list[tuple[int, str]]:
+        """Return message and kind of words that the text does not have, or not all of them."""
+        found = Counter((of.message, of.kind) for of in self.taken.words if of.stop > of.start)
+        return sorted(
+            key
+            for key, num in self.marks.put.items()
+            if found[key] < (1 if key[1] == NAME else num)
+        )
+
+
+class Marker:
+    """Puts marks around the words of chats, and finds them in their text."""
+
+    def __init__(self, template: ChatTemplate, special_tokens: Iterable[str]) -> None:
+        self._template = template
+        names = {*special_tokens} - {""}
+        self.tags = re.compile(f"({any_of(template.tags).pattern})")
+        """Tags that the template looks for, which no mark may part."""
+        self._names, self._tag_names = any_of(names), names & template.tags
+        ends = {end for name in names for end in (name[0], name[-1])}
+        self._signs = {end for end in ends if not end.isalnum()}
+        self._private = "" if template.source.isascii() else template.source
+
+    def may_spell(self, string: str) -> bool:
+        """Return whether a string has a sign that a special token begins or ends with."""
+        return not self._signs.isdisjoint(string)
+
+    def mark(self, chat: Chat, text: str) -> MarkedChat:
+        """Return a chat with marks around all words that the template copies into its text.
+
+        Raises: BadChatError where not even those of the assistant can be marked, or the template
+        does not write its generation blocks as they are.
+        """
+        for level in range(LEVELS):
+            if (found := self._marked(chat, text, level)) is not None:
+                return found
+        if not self._template.has_generation:
+            raise _not_copied("another text where the words of the assistant are marked")
+        raise BadChatError(
+            "a chat template that writes its generation blocks, and the words in them, as they are",
+            "one that changes, cuts or measures them",
+            "put {% generation %} and {% endgeneration %} where the text is written, and change "
+            "what the template compares in the messages (documents.chat_template)",
+        )
+
+    def _marked(
+        self, chat: Chat, text: str, level: int, names: re.Pattern[str] | None = None
+    ) -> MarkedChat | None:
+        """Return a chat with the marks of a level; None if they give another text. `names`: special
+        tokens to put marks in, as well."""
+        num = len(chat.messages) + 1  # one for the tools
+        marks = Marks(text + self._private, num, self, level=level, names=names)
+        marked = marks.marked(chat)
+        block_marks = marks.of_blocks if self._template.has_generation else None
+        written = self._template.try_writing(marked, block_marks=block_marks)
+        taken = marks.take(written or "")
+        if written is None or taken.text != text or taken.blocks is None:
+            return None
+        return MarkedChat(chat, marked, self._template, marks, taken)
+
+    def spelt(self, chat: MarkedChat) -> list[CharSpan]:
+        """Return where the text has special tokens that messages spell, and not the template.
+
+        A special token is the messages' if a character of it is, also where the template joined it.
+
+        Raises: BadChatError where that cannot be told.
+        """
+        unmarked = "\0".join(chat.marks.unmarked)
+        if self.may_spell(unmarked) or self._names.search(unmarked):
+            raise _not_copied("another text where all words are marked")
+        if self._tag_names and any(name in repr(chat.messages) for name in self._tag_names):
+            # Those tags, which have no marks for the template's sake, get some inside.
+            names = any_of(self._tag_names)
+            marked = self._marked(chat.chat, chat.text, chat.marks.level, names)
+            if marked is None:
+                raise _not_copied("another text where special tokens that they spell are marked")
+            chat = marked
+        places = sorted((of.start, of.stop) for of in chat.taken.words)
+        found = []
+        for name in self._names.finditer(chat.text):
+            before = bisect_left(places, (name.end(), 0)) - 1
+            if before >= 0 and places[before][1] > name.start():
+                found.append(name.span())
+        return found
+
+
+def _not_copied(found: str) -> BadChatError:
+    """Return the error of a template in whose text the words of messages cannot be told."""
+    return BadChatError(
+        "a chat template that copies what the messages say",
+        found,
+        "change what it measures, cuts or compares in the messages, or the template",
+    )

@@ -12,9 +12,17 @@ from tokflow.documents.batch import BadDocument, ParsedBatch
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message, read_chat
 from tokflow.tokenizers.chat.frames import Frames, Turn
-from tokflow.tokenizers.chat.marked import MarkedChat, Marker
-from tokflow.tokenizers.chat.marks import CALL, CONTENT, END_THINK, NAME, REASONING, CharSpan
+from tokflow.tokenizers.chat.marks import (
+    CALL,
+    CONTENT,
+    NAME,
+    REASONING,
+    CharSpan,
+    MarkedChat,
+    Marker,
+)
 from tokflow.tokenizers.chat.template import (
+    END_THINK,
     ChatTemplate,
     open_template,
     stop_tokens,
@@ -182,8 +190,8 @@ class Renderer:
 
     def _turns(self, marked: MarkedChat) -> tuple[list[Turn], list[str]]:
         """Return the turns of all messages, and how generation blocks differ from them."""
-        blocks, differing = marked.blocks, list[str]()
-        if blocks is None:
+        blocks, differing = marked.taken.blocks, list[str]()
+        if not self._template.has_generation or blocks is None:
             turns = self._frames.turns(marked)
         else:
             turns = self._turns_of_blocks(marked, blocks)
@@ -193,16 +201,16 @@ class Renderer:
         taken = {turn.index for turn in turns}
         others = [
             Turn(index, role, (words[0].start, words[-1].stop), tuple(words), has_stop=False)
-            for index, words in marked.words_of.items()
-            if index < len(marked.messages) and index not in marked.parted
-            if (role := marked.messages[index]["role"]) != "assistant" and index not in taken
+            for index, message in enumerate(marked.messages)
+            if (role := message["role"]) != "assistant" and index not in taken
+            if (words := marked.words_of(index)) and not marked.is_parted(index)
         ]
         return sorted([*turns, *others], key=lambda turn: turn.span), differing
 
     def _turns_of_blocks(self, marked: MarkedChat, blocks: Sequence[CharSpan]) -> list[Turn]:
         """Return a turn for each generation block: of the message whose words it has, whatever its
         role, or without any, of the assistant's next."""
-        words, starts = marked.words, [of.start for of in marked.words]
+        words, starts = marked.taken.words, [of.start for of in marked.taken.words]
         said = [index for index, of in enumerate(marked.messages) if of["role"] == "assistant"]
         turns = []
         for start, stop in blocks:

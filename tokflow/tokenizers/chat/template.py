@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
@@ -14,7 +14,6 @@ from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.pools.bounded import OverBoundError, bounded
 from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message
-from tokflow.tokenizers.chat.marks import tags_of
 from tokflow.tokenizers.engines.transformers_ import without_advice
 from tokflow.tokenizers.tokenizer import GENERATION_NAME, Tokenizer
 from tokflow.tokenizers.vocabulary import added_tokens, control_tokens, names_of_roles, read_config
@@ -22,8 +21,18 @@ from tokflow.tokenizers.vocabulary import added_tokens, control_tokens, names_of
 RENDER_SECONDS = 60.0
 """Seconds that a template may take for one chat; one of 500 turns takes milliseconds."""
 
-TAGS = ("generation", "endgeneration")
-"""They begin and end the block in which a template writes what the model is to say."""
+THINK, END_THINK = "<think>", "</think>"
+"""Tags around reasoning that stands inside the content of the assistant."""
+
+_PIECES = re.compile(
+    r"\{#.*?#\}|\{\{.*?\}\}|\{%[-+]?\s*raw\s*[-+]?%\}.*?\{%[-+]?\s*endraw\s*[-+]?%\}|"
+    r"(?P<before>\{%[-+]?\s*)(?P<end>end)?generation(?P<after>\s*[-+]?%\})|\{%.*?%\}",
+    re.DOTALL,
+)
+"""Comments, expressions, raw blocks and statements of a template; with an `after` those that begin
+and end the block in which it writes what the model is to say."""
+_LITERAL = re.compile(r"""'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)\"""")
+_TAG = re.compile(r"<[^<>|\uff5c]+>|\[/?[A-Z]+\]")  # without the bars of control tokens
 
 _MEDIA = re.compile("image|audio|video|file")
 _PROBE = "qzqz"
@@ -62,12 +71,15 @@ class ChatTemplate:
         from transformers.utils.chat_template_utils import render_jinja_template
 
         self._render: Any = render_jinja_template
-        self.source = re.sub(r"\r\n?", "\n", template)  # as Jinja does
+        self.source = template
         self._names: dict[str, Any] = dict(names)
         self._kwargs = dict(kwargs or {})
-        self._tags = list(_generation_tags(self.source))
-        self.has_generation = bool(self._tags)
+        self.has_generation = any(of["after"] for of in _PIECES.finditer(template))
         """True if the template marks the supervised text."""
+        literals = (single or double for single, double in _LITERAL.findall(template))
+        stripped = (literal.replace("\\n", "\n").strip() for literal in literals)
+        self.tags = {THINK, END_THINK, *filter(_TAG.fullmatch, stripped)}
+        """The tags in its string literals, which it may look for in messages."""
 
     def write(
         self,
@@ -186,11 +198,12 @@ class ChatTemplate:
         """
         marking = f"filter replace('', '{opening}', 1) | reverse"
         marking += f" | replace('', '{closing}', 1) | reverse"
-        parts, end = [], 0
-        for start, tag in self._tags:
-            parts += [self.source[end:start], marking if tag == TAGS[0] else "endfilter"]
-            end = start + len(tag)
-        return "".join((*parts, self.source[end:]))
+
+        def filtered(of: re.Match[str]) -> str:
+            tag = "endfilter" if of["end"] else marking
+            return f"{of['before']}{tag}{of['after']}" if of["after"] else of[0]
+
+        return _PIECES.sub(filtered, self.source)
 
 
 def _asked(content: Any) -> list[Message]:
@@ -239,23 +252,6 @@ def _refuse_media(content: Sequence[Any], index: int) -> None:
                 f"a part of type {kind!r}",
                 f"take chats with {found.group()} out, for tokflow makes tokens of text alone",
             )
-
-
-def _generation_tags(template: str) -> Iterator[tuple[int, str]]:
-    """Yield where a template has the words of `TAGS` as tags: not in comments and raw blocks."""
-    import jinja2
-
-    lexer = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
-    at, is_tag = 0, False
-    try:
-        for _, kind, value in lexer.lex(template):
-            at = template.index(value, at)  # past white space that Jinja drops
-            if is_tag and kind == "name" and value in TAGS:
-                yield at, value
-            is_tag = kind == "block_begin" or (is_tag and kind == "whitespace")
-            at += len(value)
-    except jinja2.TemplateSyntaxError as error:
-        raise _syntax_error(error) from error
 
 
 def _syntax_error(error: Any) -> ConfigError:
@@ -376,7 +372,7 @@ def tokens_of_chats(template: ChatTemplate, tokenizer: Tokenizer | None) -> dict
     if tokenizer is None:
         return {}
     control = control_tokens(tokenizer)
-    not_own = {*control, *tags_of(template.source)}  # tags, such as <think>, are messages' own
+    not_own = {*control, *template.tags}  # tags, such as <think>, are messages' own
     added = added_tokens(tokenizer).items()
     by_use = {name: id_ for name, id_ in added if _SIGNED.fullmatch(name) and name not in not_own}
     if by_use:

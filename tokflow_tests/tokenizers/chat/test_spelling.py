@@ -8,7 +8,7 @@ import tokenizers
 
 from tokflow.errors import BadDocumentError
 from tokflow.tokenizers.chat.formats import BadChatError, Chat
-from tokflow.tokenizers.chat.marked import Marker
+from tokflow.tokenizers.chat.marks import Marker
 from tokflow.tokenizers.chat.template import ChatTemplate
 from tokflow_tests.chats import END, PLAIN, START, byte_level_json, chat, chat_dataset
 from tokflow_tests.outputs import documents_of
