@@ -122,10 +122,8 @@ def _reason(reason: str) -> str:
 
 
 BLOCKS = {
-    "num_blocks_with_header": "they begin before its turn",
-    "num_blocks_past_stop": "they go on after the stop token",
-    "num_blocks_without_stop": "they end before the stop token",
-    "num_other_blocks": "they leave out the beginning of a turn, or all of it",
+    "num_blocks_with_more": "they have more, such as a role header or what follows a stop token",
+    "num_blocks_with_less": "they leave out some of it, such as a stop token",
 }
 """Counts of chats whose generation blocks differ, with the difference."""
 

@@ -9,16 +9,12 @@ from typing import Any, NamedTuple
 
 from tokflow.tokenizers.chat.formats import BadChatError
 from tokflow.tokenizers.chat.marks import CharSpan, MarkedChat, Words
-from tokflow.tokenizers.chat.template import THINK, ChatTemplate
+from tokflow.tokenizers.chat.template import PROBE, THINK, ChatTemplate, asked
 from tokflow.tokenizers.engines.protocol import any_of
 
 REMEMBERED_CHARS = 2_000
 """Characters of a frame; how a longer one is divided is found anew in each chat."""
 REMEMBERED_FRAMES = 10_000
-
-PROBE = "qzqz"
-_USER = {"role": "user", "content": "x"}
-_ASSISTANT = {"role": "assistant", "content": PROBE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,35 +60,38 @@ class Frames:
 
     @property
     def has_prompt(self) -> bool:
-        """True if the template writes a generation prompt."""
-        return bool(self._ends.prompt)
+        """False if the template writes no generation prompt."""
+        return self._ends.prompt != ""
 
     @cached_property
     def _ends(self) -> "_Ends":
         """The ends of frames in chats of one word each."""
-        template = self._template
-        asked = template.try_writing([_USER])
-        prompt = template.try_writing([_USER], add_generation_prompt=True)
+        write, (user, said) = self._template.try_writing, asked(PROBE)
+        alone, prompt = write([user]), write([user], add_generation_prompt=True)
         given = None
-        if asked is not None and prompt is not None and prompt.startswith(asked):
-            given = prompt[len(asked) :]
-        last = template.try_writing([_USER, _ASSISTANT])
-        inner = template.try_writing([_USER, _ASSISTANT, _USER])
-        tail = "" if last is None or PROBE not in last else last.rsplit(PROBE, 1)[1].rstrip()
+        if alone is not None and prompt is not None and prompt.startswith(alone):
+            given = prompt[len(alone) :]
+        user = {**user, "content": "x"}
+        written = [write([user, said, *more]) or "" for more in ([], [user])]
+        tail, behind = (of.rpartition(PROBE)[2] if PROBE in of else "" for of in written)
+        tail = tail.rstrip()
         names = self._any_special.findall(tail)
-        is_prompt_added = prompt is not None and prompt == asked  # to every chat, asked for or not
+        is_prompt_added = prompt is not None and prompt == alone  # to every chat, asked for or not
         closers = names[:1] if is_prompt_added else [of for of in names if tail.endswith(of)]
         if not self._any_special.sub("", tail).strip():
             closers = names
-        behind = "" if inner is None or PROBE not in inner else inner.rsplit(PROBE, 1)[1]
         if tail and not behind.startswith(tail):
             closers = [*closers, *self._any_special.findall(behind)[:1]]
         return _Ends(given, not tail, tuple(closers))
 
+    @property
+    def _known(self) -> tuple[str, ...]:
+        return (*self._ends.closers, *self._stops)
+
     @cached_property
     def _known_run(self) -> re.Pattern[str]:
         """One stop token or several, white space between them."""
-        name = any_of([*self._ends.closers, *self._stops]).pattern
+        name = any_of(self._known).pattern
         return re.compile(rf"(?:{name})(?:\s*(?:{name}))*")
 
     def turns(self, chat: MarkedChat) -> list[Turn]:
@@ -137,7 +136,9 @@ class Frames:
         if index + 1 < len(chat.messages):
             key = (_shape(chat.messages[index]), mine[-1].kind if mine else None, chat.options)
             said = self._remembered(
-                (*key, frame), frame, lambda: self._said(chat, index, end, frame, bool(mine))
+                (*key, frame),
+                frame,
+                lambda: self._common(self._rest(chat, index + 1, end) or "", frame),
             )
         stop, has_stop = self._stop(text, end, end + said, after, has_words=bool(mine))
         if not mine and stop <= start:
@@ -170,12 +171,9 @@ class Frames:
         The reasoning that a generation prompt opens counts as said, as in TRL's templates: so the
         mask is the same whether the prompt does it or not.
         """
-        prompt = given = self._ends.prompt
-        if (shorter := chat.beginning(index, add_generation_prompt=True)) is not None:
-            plain, words, _ = shorter
-            is_same = plain[:before] == chat.text[:before]
-            given = plain[before if is_same or not words else words[-1].stop :]
-        if given is None:
+        prompt = self._ends.prompt
+        given = self._rest(chat, index, before, is_asked=True)
+        if (given := prompt if given is None else given) is None:
             raise _not_shown(f"a generation prompt before message {index}", "none")
         given = given[:found] if (found := given.rfind(THINK)) >= 0 else given
         length = self._common(given, frame)
@@ -193,22 +191,21 @@ class Frames:
             length += frame.startswith("\n", length)
         return length
 
-    def _said(self, chat: MarkedChat, index: int, end: int, frame: str, has_words: bool) -> int:
-        """Return how much of the frame after a message stands there if nothing follows, too."""
-        if (shorter := chat.beginning(index + 1)) is None:
-            return 0
+    def _rest(self, chat: MarkedChat, num: int, at: int, *, is_asked: bool = False) -> str | None:
+        """Return the text of the first messages alone behind a place that the whole text has, too;
+        `is_asked`: with a generation prompt. None where the template refuses them."""
+        if (shorter := chat.beginning(num, add_generation_prompt=is_asked)) is None:
+            return None
         plain, words, _ = shorter
-        if has_words:
-            ends = [of.stop for of in words if of.message == index]
-            return self._common(plain[ends[-1] :], frame) if ends else 0
-        return self._common(plain[end:], frame) if plain[:end] == chat.text[:end] else 0
+        is_same = plain[:at] == chat.text[:at]
+        return plain[at if is_same or not words else words[-1].stop :]
 
     def _stop(
         self, text: str, end: int, said: int, after: int, *, has_words: bool
     ) -> tuple[int, bool]:
         """Return the end of a turn, and whether it is a stop token."""
         stop = end + len(text[end:said].rstrip())
-        known = (*self._ends.closers, *self._stops)
+        known = self._known
         if (run := self._known_run.search(text, end, stop)) and run.end() < stop:
             # The text that goes on: another turn of the assistant, which ends too, or a template's.
             header = (self._ends.prompt or "").split("\n")[0].strip()
@@ -227,7 +224,7 @@ class Frames:
     def is_stop(self, text: str, start: int, stop: int) -> bool:
         """Return whether text[start:stop] ends with a stop token, white space behind it aside."""
         end = start + len(text[start:stop].rstrip())
-        return text.endswith((*self._ends.closers, *self._stops), start, end)
+        return text.endswith(self._known, start, end)
 
     def _common(self, one: str, other: str) -> int:
         """Return the length of the common beginning, in whole special tokens, tags and lines."""

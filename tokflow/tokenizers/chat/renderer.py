@@ -4,8 +4,10 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tokflow.documents import Batch, DocumentsConfig, Spans
 from tokflow.documents.batch import BadDocument, ParsedBatch
@@ -36,8 +38,7 @@ COMPARED_CHATS = 100
 
 CHAT_COUNTS = (
     *("turns", "turns_without_stop", "dropped_reasoning", "unwritten"),
-    *("blocks_with_header", "blocks_past_stop", "blocks_without_stop", "other_blocks"),
-    "with_tools",
+    *("blocks_with_more", "blocks_with_less", "with_tools"),
 )
 """Counts of each chat: turns of the assistant, and those without a stop token, where the chat does
 not end with them; messages whose reasoning, or whose other words, the template does not write;
@@ -212,35 +213,30 @@ class Renderer:
         role, or without any, of the assistant's next."""
         words, starts = marked.taken.words, [of.start for of in marked.taken.words]
         said = [index for index, of in enumerate(marked.messages) if of["role"] == "assistant"]
-        turns = []
+        turns: list[Turn] = []
         for start, stop in blocks:
             first = bisect_left(starts, start)
             inside = words[first : bisect_left(starts, stop)]
             before = words[first - 1].message if first else -1
             behind = next((index for index in said if index > before), said[-1] if said else 0)
             index = inside[0].message if inside else behind
+            if not inside and turns and turns[-1].span[1] == start:  # as a stop token of its own
+                index = turns[-1].index
             has_stop = self._frames.is_stop(marked.text, start, stop)
             turns.append(Turn(index, "assistant", (start, stop), tuple(inside), has_stop))
         return turns
 
     def _compared(self, marked: MarkedChat, blocks: Sequence[Turn]) -> list[str]:
-        """Return how generation blocks differ from what the model has to emit."""
+        """Return how generation blocks differ from what the model has to emit, if that is known."""
+        if not self._frames.has_prompt:
+            return []
         try:
             turns = self._frames.turns(marked)
         except BadChatError:
-            return ["other_blocks"]
-        found = set()
-        for turn in turns:
-            start, stop = turn.span
-            own = [of.span for of in blocks if of.span[0] < stop and of.span[1] > start]
-            first, last = min(own, default=(stop, stop))[0], max(end for _, end in [*own, (0, 0)])
-            if not own or (first > start and self._frames.has_prompt):
-                found.add("other_blocks")
-            elif first < start:
-                found.add("blocks_with_header")
-            if own and last != stop:
-                found.add("blocks_past_stop" if last > stop else "blocks_without_stop")
-        return sorted(found)
+            return []
+        own, other = (_covered([of.span for of in some], marked.text) for some in (blocks, turns))
+        found = {"blocks_with_more": own & ~other, "blocks_with_less": other & ~own}
+        return [name for name, is_so in found.items() if is_so.any()]
 
 
 _END_OF_REASONING = re.compile(r"\s*(?:</[^<>\s]+>|<\|[^<>\s]+\|>|\[/[A-Z]+\])\s*")
@@ -256,23 +252,31 @@ def loss_spans(
     Raises: BadChatError for any other weight.
     """
     asked = [_is_asked_for(message, index) for index, message in enumerate(chat.messages)]
-    if documents.loss == "all":
-        begin = len(bos_token) if bos_token and text.startswith(bos_token) else 0
-        spans, chosen = [(begin, len(text))], turns
-        without = [turn.span for turn in turns if asked[turn.index] is False]
-    else:
-        by_config = _said(chat, turns, is_last=documents.loss == "last")
-        chosen = [
-            turn
-            for turn in turns
-            if (turn.index in by_config if (of := asked[turn.index]) is None else of)
-        ]
-        spans, without = [turn.span for turn in chosen], []
-    if not documents.loss_reasoning:
-        without += [
-            span for turn in chosen if turn.role == "assistant" for span in _reasoning(turn, text)
-        ]
-    return list(_subtracted(spans, sorted(without)))
+    by_config, is_all = (
+        _said(chat, turns, is_last=documents.loss == "last"),
+        documents.loss == "all",
+    )
+    begin = len(bos_token) if bos_token and text.startswith(bos_token) else 0
+    has_loss = _covered([(begin, len(text))] if is_all else [], text)
+    for turn in turns:
+        is_chosen = asked[turn.index]
+        if is_chosen is None:
+            is_chosen = is_all or turn.index in by_config
+        if is_chosen != is_all:
+            has_loss[slice(*turn.span)] = is_chosen
+        if is_chosen and turn.role == "assistant" and not documents.loss_reasoning:
+            for start, stop in _reasoning(turn, text):
+                has_loss[start:stop] = False
+    edges = np.flatnonzero(np.diff(has_loss, prepend=False, append=False))
+    return [(start, stop) for start, stop in edges.reshape(-1, 2).tolist()]
+
+
+def _covered(spans: Sequence[CharSpan], text: str) -> npt.NDArray[np.bool_]:
+    """Return True for the characters of a text that are in one of the spans."""
+    is_covered = np.zeros(len(text), dtype=bool)
+    for start, stop in spans:
+        is_covered[start:stop] = True
+    return is_covered
 
 
 def _said(chat: Chat, turns: Sequence[Turn], *, is_last: bool) -> set[int]:
@@ -291,13 +295,14 @@ def _said(chat: Chat, turns: Sequence[Turn], *, is_last: bool) -> set[int]:
 
 def _is_asked_for(message: Message, index: int) -> bool | None:
     """Return whether a message asks for loss by `train` or `weight`; None where it does not say."""
-    asked = {name: message[name] for name in ("train", "weight") if name in message}
-    if not asked:
-        return None
+    kinds: dict[str, tuple[Any, str]] = {
+        "train": (bool, "true or false"),
+        "weight": ((int, float), "0 or 1"),
+    }
+    asked = {name: message[name] for name in kinds if name in message}
     for name, value in asked.items():
-        is_number = name == "weight" and isinstance(value, (int, float))
-        if not isinstance(value, bool) and not (is_number and value in (0, 1)):
-            expected = "true or false" if name == "train" else "0 or 1"
+        types, expected = kinds[name]
+        if not isinstance(value, types) or value not in (0, 1):
             raise BadChatError(
                 f"{expected} as `{name}` of message {index}",
                 repr(value)[:60],
@@ -327,19 +332,3 @@ def _reasoning(turn: Turn, text: str) -> Iterator[CharSpan]:
         closing = _END_OF_REASONING.match(text, at, end)
         end = closing.end() if closing else at
     yield start, end
-
-
-def _subtracted(spans: Iterable[CharSpan], without: Sequence[CharSpan]) -> Iterator[CharSpan]:
-    """Yield what is in spans and not in others; both are sorted."""
-    first = 0
-    for start, stop in spans:
-        while first < len(without) and without[first][1] <= start:
-            first += 1
-        at = first
-        while at < len(without) and without[at][0] < stop:
-            other_start, other_stop = without[at]
-            if other_start > start:
-                yield start, other_start
-            start, at = max(start, other_stop), at + 1
-        if start < stop:
-            yield start, stop

@@ -35,7 +35,8 @@ _LITERAL = re.compile(r"""'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)\"""")
 _TAG = re.compile(r"<[^<>|\uff5c]+>|\[/?[A-Z]+\]")  # without the bars of control tokens
 
 _MEDIA = re.compile("image|audio|video|file")
-_PROBE = "qzqz"
+PROBE = "qzqz"
+"""A word that no template writes by itself."""
 _FIELDS = {"x": {"type": "string", "description": "x"}}
 _TOOLS = [
     {
@@ -111,7 +112,12 @@ class ChatTemplate:
                 "correct the template (documents.chat_template)",
             ) from None
         except jinja2.TemplateSyntaxError as error:
-            raise _syntax_error(error) from error
+            raise ConfigError(
+                where=f"documents.chat_template: line {error.lineno}",
+                expected="a Jinja template",
+                found=f"{error.message}",
+                remedy="correct the template",
+            ) from error
         except ImportError:
             raise
         except Exception as error:  # whatever a template does with what it did not expect
@@ -131,7 +137,7 @@ class ChatTemplate:
     @cached_property
     def _tools_to_try(self) -> Sequence[Mapping[str, Any]] | None:
         """The tools of chats that try the template: none, unless it refuses chats without."""
-        chats = (Chat(_asked(_PROBE)[:1], of, self._kwargs) for of in (None, _TOOLS))
+        chats = (Chat(asked(PROBE)[:1], of, self._kwargs) for of in (None, _TOOLS))
         written = [self.try_writing(chat) for chat in chats]
         return _TOOLS if written[0] is None and written[1] is not None else None
 
@@ -152,43 +158,33 @@ class ChatTemplate:
                 texts = [part["text"] for part in content if _is_text(part)]
                 if len(texts) == len(content) and not self._takes_parts:
                     fields["content"] = "".join(texts)
-            if (calls := message.get("tool_calls")) and self._other_form:
-                fields["tool_calls"] = [_changed_call(call, self._other_form) for call in calls]
-            if calls and "content" not in message:
-                fields |= self._content_beside_calls
+            if calls := message.get("tool_calls"):
+                change, content_beside = self._form_of_calls
+                fields["tool_calls"] = [_changed_call(call, change) for call in calls]
+                fields |= content_beside if "content" not in message else {}
             messages.append({**message, **fields} if fields else message)
         return replace(chat, messages=messages)
 
     @cached_property
     def _takes_parts(self) -> bool:
         """True if the template writes parts of text as it does a string, or takes no strings."""
-        of_string = self.try_writing(_asked(_PROBE))
-        of_parts = self.try_writing(_asked([{"type": "text", "text": _PROBE}]))
-        return of_string is None or _PROBE not in of_string or of_parts == of_string
+        of_string = self.try_writing(asked(PROBE))
+        of_parts = self.try_writing(asked([{"type": "text", "text": PROBE}]))
+        return of_string is None or PROBE not in of_string or of_parts == of_string
 
     @cached_property
-    def _other_form(self) -> Callable[[Any], Any] | None:
-        """Function that gives the arguments of a call the form that the template takes; None where
-        it takes both, or none."""
-        arguments = {"x": "y"}
-        takes_object = self.try_writing(_calling(arguments)) is not None
-        takes_text = self.try_writing(_calling(json.dumps(arguments))) is not None
-        if takes_object == takes_text:
-            return None
-        return _as_object if takes_object else _as_text
-
-    @cached_property
-    def _content_beside_calls(self) -> dict[str, Any]:
-        """The content with which the template writes calls that have none: left out, null or empty,
-        the first that it takes."""
-        change = self._other_form or (lambda arguments: arguments)
+    def _form_of_calls(self) -> tuple[Callable[[Any], Any], dict[str, Any]]:
+        """Function that gives the arguments of a call the form that the template takes, and the
+        content with which it writes calls that have none: left out, null or empty, the first that
+        it takes."""
+        trials = ({"x": PROBE}, json.dumps({"x": PROBE}))
+        first, second = (self.try_writing(_calling(of, content="")) is not None for of in trials)
+        change = _as_it_is if first == second else _as_object if first else _as_text
         for content in ({}, {"content": None}, {"content": ""}):
-            user, said = _calling(change({"x": _PROBE}))
-            del said["content"]
-            written = self.try_writing([user, {**said, **content}])
-            if written is not None and _PROBE in written:
-                return content
-        return {}
+            written = self.try_writing(_calling(change(trials[0]), **content))
+            if written is not None and PROBE in written:
+                return change, content
+        return change, {}
 
     def _with_marks(self, opening: str, closing: str) -> str:
         """Return the template with filters for generation blocks, which put marks around them.
@@ -206,17 +202,15 @@ class ChatTemplate:
         return _PIECES.sub(filtered, self.source)
 
 
-def _asked(content: Any) -> list[Message]:
+def asked(content: Any) -> list[Message]:
+    """Return a question and its answer, for a trial."""
     return [{"role": "user", "content": content}, {"role": "assistant", "content": content}]
 
 
-def _calling(arguments: Any) -> list[Message]:
-    call = {
-        "type": "function",
-        "id": "call00000",
-        "function": {"name": "f", "arguments": arguments},
-    }
-    return [_asked("x")[0], {"role": "assistant", "content": "", "tool_calls": [call]}]
+def _calling(arguments: Any, **content: Any) -> list[Message]:
+    function = {"name": "f", "arguments": arguments}
+    call = {"type": "function", "id": "call00000", "function": function}
+    return [asked("x")[0], {"role": "assistant", **content, "tool_calls": [call]}]
 
 
 def _changed_call(call: Any, change: Callable[[Any], Any]) -> Any:
@@ -238,6 +232,10 @@ def _as_text(arguments: Any) -> Any:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
+def _as_it_is(arguments: Any) -> Any:
+    return arguments
+
+
 def _is_text(part: Any) -> bool:
     is_named = isinstance(part, dict) and part.get("type", "text") == "text"
     return is_named and isinstance(part.get("text"), str)
@@ -252,15 +250,6 @@ def _refuse_media(content: Sequence[Any], index: int) -> None:
                 f"a part of type {kind!r}",
                 f"take chats with {found.group()} out, for tokflow makes tokens of text alone",
             )
-
-
-def _syntax_error(error: Any) -> ConfigError:
-    return ConfigError(
-        where=f"documents.chat_template: line {error.lineno}",
-        expected="a Jinja template",
-        found=f"{error.message}",
-        remedy="correct the template",
-    )
 
 
 TEMPLATE_NAME = "chat_template.jinja"
@@ -281,8 +270,6 @@ CLOCK = re.compile(
 _SIGNED = re.compile(r"[^\w\s].+[^\w\s]")
 """Names of tokens that are no words, as DeepSeek's <|User|> in wide letters."""
 
-_USER, _ASSISTANT = ({"role": role, "content": "x"} for role in ("user", "assistant"))
-
 
 def open_template(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> ChatTemplate:
     """Return the template that writes the chats of a dataset.
@@ -293,11 +280,14 @@ def open_template(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Ch
     Raises: ConfigError where there is no template, or one that gives another text each time;
     CorruptOutputError where a file of the tokenizer is damaged.
     """
-    template, names = documents.chat_template, {}
+    template, names = documents.chat_template, dict[str, str]()
     if tokenizer is not None:
         tokenizer.ask_for_files()
         template = template or _template_in(tokenizer.folder)
-        names = _names(tokenizer)
+        if tokenizer.kind != "bytes":  # whose special tokens no text can spell
+            own = {"eos_token": tokenizer.eos_token, "bos_token": tokenizer.bos_token}
+            names = names_of_roles(tokenizer.folder, ROLES)
+            names |= {role: token for role, token in own.items() if token is not None}
     if template is None:
         raise ConfigError(
             where="documents.chat_template",
@@ -309,15 +299,12 @@ def open_template(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Ch
     if documents.chat_date is not None:
         template = with_date(template, date.fromisoformat(documents.chat_date))
     if changing := CHANGING.search(template):
-        remedy = "copy the template into a .jinja file, put a fixed text in its place, and set "
-        remedy += "documents.chat_template to the file"
-        if CLOCK.search(template):
-            remedy = "set documents.chat_date to the day that it is to write, as 2026-01-31"
         raise ConfigError(
             where="documents.chat_template",
             expected="a template that gives the same text each time",
             found=repr(changing.group()),
-            remedy=remedy,
+            remedy="set documents.chat_date to the day that it is to write, as 2026-01-31, or "
+            "documents.chat_template to a .jinja file with a fixed text in its place",
         )
     return ChatTemplate(template, names, kwargs=documents.chat_template_kwargs)
 
@@ -335,15 +322,6 @@ def _template_in(folder: Path) -> str | None:
     if isinstance(found, list):  # of named templates
         found = {entry["name"]: entry["template"] for entry in found}.get("default")
     return found if isinstance(found, str) else None
-
-
-def _names(tokenizer: Tokenizer) -> dict[str, str]:
-    """Return the special tokens by the names that templates have for them."""
-    if tokenizer.kind == "bytes":  # whose special tokens no text can spell
-        return {}
-    ends = {"eos_token": tokenizer.eos_token, "bos_token": tokenizer.bos_token}
-    named = {role: token for role, token in ends.items() if token is not None}
-    return {**names_of_roles(tokenizer.folder, ROLES), **named}
 
 
 def stop_tokens(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> list[str]:
@@ -376,7 +354,7 @@ def tokens_of_chats(template: ChatTemplate, tokenizer: Tokenizer | None) -> dict
     added = added_tokens(tokenizer).items()
     by_use = {name: id_ for name, id_ in added if _SIGNED.fullmatch(name) and name not in not_own}
     if by_use:
-        messages = [_USER, _ASSISTANT, _USER]
-        around = template.try_writing(messages, add_generation_prompt=True) or ""
+        user, said = asked("x")
+        around = template.try_writing([user, said, user], add_generation_prompt=True) or ""
         by_use = {name: id_ for name, id_ in by_use.items() if name in around}
     return {**by_use, **control}

@@ -416,12 +416,12 @@ def test_other_kwargs_of_the_config_make_the_tokens_again(tmp_path: Path):
     [
         ("+ eos_token }}{% endgeneration %}", "+ eos_token }}{% endgeneration %}", None),
         ("+ eos_token }}{% endgeneration %}", "}}{% endgeneration %}{{ eos_token }}",
-         "num_blocks_without_stop"),
+         "num_blocks_with_less"),
         ("{% endgeneration %}{% else %}", "{{ '\n' }}{% endgeneration %}{% else %}",
-         "num_blocks_past_stop"),
+         "num_blocks_with_more"),
         ("{% generation %}{{", "{{ '' }}{% generation %}{{ '' }}{{", None),
         ("{{ message['content'] + eos_token }}{% endgeneration %}",
-         "{% endgeneration %}{{ message['content'] + eos_token }}", "num_other_blocks"),
+         "{% endgeneration %}{{ message['content'] + eos_token }}", "num_blocks_with_less"),
     ],
 )  # fmt: skip
 def test_generation_blocks_are_compared_with_what_the_model_has_to_emit(
