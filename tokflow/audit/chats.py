@@ -16,6 +16,8 @@ from tokflow.tokenizers.chat.renderer import Rendered
 
 TEMPLATE = "template"
 """The role of what no message says."""
+ADDED = "added"
+"""The role of a BOS or EOS that was put around the text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +25,7 @@ class ChatSpan:
     """Neighbouring characters, or tokens, of a chat that are supervised or not for one reason."""
 
     role: str
-    """Of the message that it is of, or TEMPLATE; of a prompt and completion these words; empty
+    """Of the message that it is of, TEMPLATE or ADDED; of a prompt and completion these words; empty
     where the chat cannot be read again."""
     is_supervised: bool
     reason: str
@@ -108,8 +110,7 @@ def spans_of_tokens(
     that was put around the text. `loss_mask`: whether each is supervised, as it is stored. Without
     spans, only that is known.
     """
-    role, reason = (TEMPLATE, "added") if spans else ("", "")
-    known = [*spans, ChatSpan(role=role, is_supervised=False, reason=reason)]
+    known = [*spans, ChatSpan(role=ADDED if spans else "", is_supervised=False, reason="")]
     stops = np.cumsum([len(of.text) for of in spans])
     numbers = np.minimum(np.searchsorted(stops, chars, side="right"), max(len(spans) - 1, 0))
     numbers[chars < 0] = len(spans)

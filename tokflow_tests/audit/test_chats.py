@@ -93,10 +93,10 @@ def test_tokens_are_of_the_span_that_they_begin_in_and_of_the_mask_that_is_store
     ]
 
     assert found == [
-        (1, "template", False),  # BOS
+        (1, "added", False),  # BOS
         (2, "user", False),
         (1, "assistant", True),
-        (1, "template", True),  # EOS
+        (1, "added", True),  # EOS
     ]
 
 
@@ -169,5 +169,5 @@ def test_a_pair_is_shown_with_its_prompt_apart(tmp_path: Path):
     assert found == [
         ("prompt", False, "12"),
         ("completion", True, "345"),
-        ("template", True, "<eos>"),
+        ("added", True, "<eos>"),
     ]
