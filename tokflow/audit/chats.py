@@ -25,7 +25,7 @@ class ChatSpan:
     """Neighbouring characters, or tokens, of a chat that are supervised or not for one reason."""
 
     role: str
-    """Of the message that it is of, TEMPLATE or ADDED; of a prompt and completion these words; empty
+    """Of the message that it is of, TEMPLATE or ADDED; `prompt` or `completion` of a pair; empty
     where the chat cannot be read again."""
     is_supervised: bool
     reason: str
