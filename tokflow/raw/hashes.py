@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path, PosixPath
 from threading import Lock
 from typing import Any
@@ -42,7 +43,7 @@ class HashCache:
             self.refresh()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unread_cache, (self._path.parent,)
+        return partial(HashCache, is_read=False), (self._path.parent,)
 
     def refresh(self) -> None:
         """Read the lines that were added since the last time."""
@@ -82,10 +83,6 @@ class HashCache:
                 file.write(f"\n{line}\n".encode())
 
 
-def _unread_cache(store: Path) -> HashCache:
-    return HashCache(store, is_read=False)
-
-
 class HashedFile(PosixPath):
     """The path of a raw file on this disk that is hashed while it is read.
 
@@ -113,7 +110,8 @@ class HashedFile(PosixPath):
 
     def __reduce__(self) -> tuple[Any, ...]:
         plain = Path(os.fspath(self))
-        return (Path, (plain,)) if self.stamp is None else (_of, (plain, self.stamp, self.cache))
+        is_plain = self.stamp is None
+        return (Path, (plain,)) if is_plain else (HashedFile.of, (plain, self.stamp, self.cache))
 
     def open(self, mode: str = "r", buffering: int = -1, *more: Any, **options: Any) -> Any:
         """Open the file; what is read of its bytes is hashed."""
@@ -165,10 +163,6 @@ class HashedFile(PosixPath):
         elif self.cache is None or hash_file(self)[1] != sha256:  # not ctime alone, as by chmod
             raise changed_error(self, stamp, now)
         return str(sha256)
-
-
-def _of(*described: Any) -> HashedFile:
-    return HashedFile.of(*described)
 
 
 class _HashingReader(io.FileIO):
