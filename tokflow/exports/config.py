@@ -278,13 +278,13 @@ def check_exports(exports: Sequence[ExportConfig], declared: Declared) -> None:
             if export.layout.eos_first:
                 check_eos_first(has_eos=declared.has_eos, has_bos=declared.has_bos, where="")
             is_by_file = getattr(export.options, "is_by_file", False)
-            if is_by_file and not (format_.shard_name and export.layout.is_packed):
+            if is_by_file and not format_.shard_names:
                 raise ConfigError(
                     where="shards",
                     expected="a number, for files of this format are not divided by raw files",
                     found="'by_file'",
                     remedy="leave it out, or name "
-                    + ", ".join(sorted(name for name, of in FORMATS.items() if of.shard_name)),
+                    + ", ".join(sorted(name for name, of in FORMATS.items() if of.shard_names)),
                 )
             format_.file_names(export.options, declared.parts)
             format_.check(export.options, replace(declared, packing=packing))

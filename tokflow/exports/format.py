@@ -265,10 +265,10 @@ class Format:
     sizes: Callable[[PartRows, Any], list[int] | None] = lambda rows, options: None
     """Number of sequences in each file of a part, where no file depends on another, so that several
     processes can write them. None: one process writes all."""
-    shard_name: Callable[[str, int, int, Any], str] | None = None
-    """The name of a file of a part, given the part's name in file names, its number, how many there
-    are, and the options; files of the same name in other folders belong to it. None: its files
-    cannot be those of whole raw files."""
+    shard_names: Callable[[Part, int, int, Any], Sequence[str]] | None = None
+    """The names that a file of a part can have, and those beside it, given its number, how many
+    there are, and the options. None: its files cannot be those of whole
+    raw files."""
     merge: Callable[[Sequence[bytes]], bytes] = b"".join
     """Merge per-segment copies of a shared file, such as an index, in order."""
     extra: Extra | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -75,28 +76,32 @@ def even_sizes(total: int, num: int) -> list[int]:
     return [size + 1] * more + [size] * (min(num, total) - more)
 
 
-def sizes_by_file(files: Sequence[tuple[str, int]], most: int) -> list[int]:
-    """Return the sizes of shards that hold whole raw files, or pieces of one that has more than
-    `most` values.
+def files_together(files: Sequence[tuple[str, int]], most: int) -> list[slice]:
+    """Return which raw files are written together: some that have up to `most` values, or one.
 
-    `files`: key and number of values of each; the last is what is made of the tails of all, which
-    has shards of its own. A shard ends behind a file whose key says so, one for each half of `most`
-    on average, so that a file more changes no shard behind the next such file.
+    `files`: key and number of values of each; the last is what is made of the tails of all, and is
+    alone. Behind a file whose key says so others begin, one for each half of `most` on average, so
+    that a file more changes nothing behind the next such file.
     """
-    sizes: list[int] = []
-    gathered = 0
-    *whole, (_, num_of_tails) = files
-    for key, num in whole:
-        if gathered + num > most:
-            sizes, gathered = [*sizes, gathered], 0
-        if num > most:
-            sizes += equal_sizes(num, most)
-            continue
+    edges, gathered = [0], 0
+    for number, (key, num) in enumerate(files[:-1]):
+        if gathered and gathered + num > most:
+            edges, gathered = [*edges, number], 0
         gathered += num
         draw = xxhash.xxh3_64_intdigest(key.encode()) / 2**64
         if draw < min(0.5, 2 * num / most):
-            sizes, gathered = [*sizes, gathered], 0
-    return [size for size in (*sizes, gathered, *equal_sizes(num_of_tails, most)) if size]
+            edges, gathered = [*edges, number + 1], 0
+    if not gathered and len(edges) > 1:  # files of nothing go with what is before them
+        edges.pop()
+    edges += [len(files) - 1, len(files)]
+    return [slice(*of) for of in pairwise(edges) if of[0] < of[1]]
+
+
+def sizes_by_file(files: Sequence[tuple[str, int]], most: int) -> list[int]:
+    """Return the sizes of shards that hold raw files which are written together, or pieces of one
+    that has more than `most` values."""
+    together = (sum(num for _, num in files[of]) for of in files_together(files, most))
+    return [size for num in together for size in equal_sizes(num, most)]
 
 
 FILE_DIGITS = 5
@@ -112,7 +117,7 @@ def numbered_name(prefix: str | None, part: str, number: int, suffix: str) -> st
 
 
 BY_FILE_BYTES = 2**24
-"""Default size of a file of whole raw files, where a format's own default is one file."""
+"""Default size of a file of whole raw files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +142,9 @@ class ShardOptions(Config):
 
     shards: Count | Literal["by_file"] | None = None
     """Files of each part, of equal size as far as it can be divided (num_shards); fewer where a
-    part has less. Give it or `shard_size`. by_file: files of whole raw files, of up to `shard_size`
-    or a sixteenth of the default, so that another raw file leaves most of them as they were; those
-    are links to the files of the last export."""
+    part has less. Give it or `shard_size`. by_file: each has whole raw files, up to `shard_size`
+    (default: 16 MiB), so that another raw file leaves most as they were: links to those of the last
+    export."""
     shard_size: Size | None = None
     """Most bytes of a file, such as 500MB."""
 
@@ -189,7 +194,7 @@ class ShardOptions(Config):
         if self.num_shards is None:
             per_file = usual or total
             if self.is_by_file:
-                per_file = (usual or BY_FILE_BYTES * 16 // item_bytes) // 16
+                per_file = BY_FILE_BYTES // item_bytes
             if self.shard_size is not None:
                 per_file = self.shard_size // item_bytes
             per_file = max(1, min(per_file, most or per_file))

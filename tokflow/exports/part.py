@@ -66,6 +66,8 @@ class Part:
     one document each."""
     within: range | None = None
     """Ordinals of the sequences that `sequences` yields; None: all."""
+    first_number: int = 0
+    """Number of the first file of its stream."""
     taken: Counter[str] | None = None
     """Counts of what was asked for since: of `stream`, `stream_loss_mask` and `sequences`
     num_tokens (padding is none) and num_loss_tokens, of `sequences` num_unsupervised_sequences, of

@@ -77,11 +77,10 @@ class Export(InStore):
 
     def rows(self, part: str) -> PartRows:
         """Return what decides how the sequences of a part are divided into files."""
-        length = self.manifest.details["sequence_length"]
-        num = self.counts[f"{part}.num_sequences"]
-        shards = self.manifest.details.get("shards")
-        sizes = None if shards is None else [of["num_sequences"] for of in shards.get(part, ())]
-        return PartRows(num, length, self.has_loss_mask(part), self.dtype, [("", num)], sizes)
+        details, num = self.manifest.details, self.counts[f"{part}.num_sequences"]
+        shards = details.get("shards", {}).get(part)
+        facts = num, details["sequence_length"], self.has_loss_mask(part), self.dtype
+        return PartRows(*facts, [("", num)], shards and [of["num_sequences"] for of in shards])
 
     def num_positions(self, part: str) -> int:
         """Return how many positions of a part `read` yields, and index and `trace` count: those of
@@ -193,19 +192,16 @@ class Export(InStore):
         at_once: int,
         *,
         is_mapped: bool = False,
-        by_file: bool = False,
     ) -> list[Portion]:
         """Return the batches of files with these numbers of sequences; `load` is given a batch's
         file, its number there and its rows there. The last of a file has no end, so that surplus
-        rows are found.
-
-        Of 5 sequences in the file a and 3 in b, 3 at once: 3 and 2 of a, 1 and 2 of b; `by_file` 3
-        of b.
+        rows are found. Of 5 sequences in the file a and 3 in b, 3 at once: 3 and 2 of a, 1 and 2 of
+        b; `shards: by_file` 3 of b.
         """
         found, first = [], 0
         for name, size in zip(names, sizes, strict=True):
             stop = first + size
-            start = first if by_file else first - first % at_once
+            start = first if self.options.is_by_file else first - first % at_once
             edges = [first, *range(start + at_once, stop, at_once), stop]
             for number, (start, end) in enumerate(pairwise(edges)):
                 rows = slice(start - first, None if end == stop else end - first)

@@ -4,7 +4,8 @@ With `shards: by_file` each has what decides it in the manifest: so does what is
 of all raw files, which is written anew whenever one is.
 """
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -14,7 +15,9 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports.config import ExportConfig
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import KeptOfDocuments
+from tokflow.exports.options import BY_FILE_BYTES, files_together
 from tokflow.exports.part import Part
+from tokflow.exports.token_files import sizes_by_documents
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import FileEntry, Recipe
 from tokflow.store.store import StoredOutput
@@ -22,51 +25,93 @@ from tokflow.store.store import StoredOutput
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileShard:
-    """A file of a part, with those of the same name in other folders."""
+    """The raw files, or sequences of one, that are written together: into one file of a format, or
+    several of a stream that has a large raw file, with those beside them."""
 
-    name: str
-    within: range
-    """Its sequences, as ordinals of the part."""
+    part: Part
+    """The part, of which only these are written."""
+    names: Sequence[Sequence[str]]
+    """The names that each file can have, and those beside it."""
+    num_sequences: int
+    """0 of a stream."""
     fingerprint: str
-    """Hash of what decides its bytes: the sequences of its raw files, format and options."""
+    """Hash of what decides its bytes: the outputs of its raw files, format and options."""
 
     def described(self, taken: Mapping[str, int]) -> dict[str, Any]:
         """Return its entry in the manifest; `taken`: counts, as `Part.taken` has them."""
         own = {"fingerprint": self.fingerprint, "taken": dict(sorted(taken.items()))}
-        return {"name": self.name, "num_sequences": len(self.within), **own}
+        return {"num_files": len(self.names), "num_sequences": self.num_sequences, **own}
 
 
 def shards_of(part: Part, config: ExportConfig, recipe: Recipe) -> list[FileShard]:
-    """Return the files of a part of an export with this recipe; none where they are not of whole
-    raw files."""
-    format_, options, packed = FORMATS[config.format], config.options, part.packed
-    if format_.shard_name is None or not options.is_by_file or not packed.is_by_file:
+    """Return what is written together of a part of an export with this recipe, in order; nothing
+    where its files are not of whole raw files."""
+    format_, options = FORMATS[config.format], config.options
+    if format_.shard_names is None or not options.is_by_file or part.shuffled is not None:
         return []
-    edges = [*accumulate(format_.sizes(part.rows, options) or (), initial=0)]
+    if config.layout.is_packed:
+        shards = _of_sequences(part, config) if part.packed.is_by_file else []
+    else:
+        shards = _of_stream(part, config)
+    numbers = [*accumulate((num for *_, num in shards), initial=0)]
+    found = []
+    for first, (own, keys, place, num_files) in zip(numbers, shards, strict=False):
+        decided = {
+            **place,
+            "part": [part.name, part.file_name],
+            "has_loss_mask": part.has_loss_mask,
+            "kept": KeptOfDocuments(part.splits).names,
+        }
+        parents = recipe.parents if keys is None else {key: recipe.parents[key] for key in keys}
+        of_shard = replace(recipe, config={**recipe.config, "shard": decided}, parents=parents)
+        shard = FileShard(
+            part=replace(own, first_number=first),
+            names=[
+                format_.shard_names(part, number, numbers[-1], options)
+                for number in range(first, first + num_files)
+            ],
+            num_sequences=place.get("num", 0),
+            fingerprint=of_shard.fingerprint,
+        )
+        found.append(shard)
+    return found
+
+
+Written = tuple[Part, Sequence[str] | None, dict[str, Any], int]
+"""What is written of a part; the keys of its raw files, None: of all; what else decides it; the
+number of files."""
+
+
+def _of_sequences(part: Part, config: ExportConfig) -> list[Written]:
+    options, packed = config.options, part.packed
+    edges = [*accumulate(FORMATS[config.format].sizes(part.rows, options) or (), initial=0)]
     firsts = [*accumulate((num for _, num in packed.of_files), initial=0)]
-    decided = {
-        "part": part.name,
-        "kept": KeptOfDocuments(part.splits).names,
-        "has_loss_mask": part.has_loss_mask,
-        "longest": packed.longest if getattr(options, "padding", "max") == "longest" else None,
-    }
-    found: list[FileShard] = []
+    longest = packed.longest if getattr(options, "padding", "max") == "longest" else None
+    found: list[Written] = []
     number = 0
     for start, stop in pairwise(edges):
         while firsts[number + 1] <= start:
             number += 1
-        place: dict[str, Any] = {**decided, "start": start - firsts[number], "num": stop - start}
-        parents = recipe.parents
-        if number < len(packed.files):
-            keys = [key for key, _ in packed.of_files[number:-1]]
-            ends = firsts[number:-2]
-            parents = {
-                key: parents[key] for key, first in zip(keys, ends, strict=True) if first < stop
-            }
-        own = replace(recipe, config={**recipe.config, "shard": place}, parents=parents)
-        name = format_.shard_name(part.file_name, len(found), len(edges) - 1, options)
-        shard = FileShard(name=name, within=range(start, stop), fingerprint=own.fingerprint)
-        found.append(shard)
+        place = {"start": start - firsts[number], "num": stop - start, "longest": longest}
+        own = packed.of_files[number : bisect_left(firsts, stop)]
+        keys = [key for key, _ in own] if number < len(packed.files) else None
+        found.append((replace(part, within=range(start, stop)), keys, place, 1))
+    return found
+
+
+def _of_stream(part: Part, config: ExportConfig) -> list[Written]:
+    most = (config.options.shard_size or BY_FILE_BYTES) // part.dtype.itemsize
+    num_tokens = [split.manifest.counts[f"{part.name}.num_tokens"] for split in part.splits]
+    keys = [str(split.manifest.partition) for split in part.splits]
+    found: list[Written] = []
+    for of in files_together([*zip(keys, num_tokens, strict=True), ("", 0)], most):
+        if of.start < len(keys):
+            own, num_files = replace(part, splits=part.splits[of]), 1
+            if sum(num_tokens[of]) > most:
+                lengths = replace(own, taken=None).document_lengths()
+                num_files = len(sizes_by_documents(lengths, most)[0])
+            if sum(num_tokens[of]):
+                found.append((own, keys[of], {}, num_files))
     return found
 
 
@@ -75,31 +120,38 @@ class LastExport:
 
     def __init__(self, stored: StoredOutput | None) -> None:
         self._stored = stored
+        self._found: dict[str, tuple[dict[str, Any], int, int]] = {}
+        """Entries by their fingerprints, with the number of the first file, and that of all."""
         of_parts = stored.manifest.details.get("shards", {}) if stored else {}
-        self._entries = {of["fingerprint"]: of for part in of_parts.values() for of in part}
+        for shards in of_parts.values():
+            firsts = [*accumulate((of["num_files"] for of in shards), initial=0)]
+            for first, of in zip(firsts, shards, strict=False):
+                self._found[of["fingerprint"]] = of, first, firsts[-1]
 
     def has(self, shard: FileShard) -> bool:
-        """Return whether it has a file."""
-        return shard.fingerprint in self._entries
+        """Return whether it has the files."""
+        return shard.fingerprint in self._found
 
     def link(
-        self, shard: FileShard, folder: Path
+        self, shard: FileShard, config: ExportConfig, folder: Path
     ) -> tuple[dict[str, FileEntry], dict[str, int]] | None:
-        """Make links to a file, and those of its name in other folders, below `folder`; return
-        their sizes and checksums, and the counts of what is in them. None where it has no such
-        file, or a damaged one."""
-        if self._stored is None or not self.has(shard):
+        """Make links to files below `folder`; return their sizes and checksums, and the counts of
+        what is in them. None where it has no such files on this disk, or a damaged one."""
+        names_of = FORMATS[config.format].shard_names
+        if self._stored is None or names_of is None or not self.has(shard):
             return None
-        entry, linked = self._entries[shard.fingerprint], {}
-        files = self._stored.manifest.files
-        names = [name for name in files if f"/{name}".endswith(f"/{entry['name']}")]
+        entry, first, num = self._found[shard.fingerprint]
+        files, names = self._stored.manifest.files, dict[str, str]()
+        for number, new in enumerate(shard.names, first):
+            names |= zip(names_of(shard.part, number, num, config.options), new, strict=True)
+        names = {name: new for name, new in names.items() if name in files}
+        if not all((self._stored.folder / name).exists() for name in names):
+            return None
         try:
             check_files(self._stored, only=names, fetches=False)
         except CorruptOutputError:
             return None
-        for name in names:
-            new = name.removesuffix(entry["name"]) + shard.name
+        for name, new in names.items():
             (folder / new).parent.mkdir(parents=True, exist_ok=True)
             self._stored.link(name, folder / new)
-            linked[new] = files[name]
-        return linked, entry["taken"]
+        return {new: files[name] for name, new in names.items()}, entry["taken"]

@@ -73,7 +73,7 @@ class TableFiles:
             write,
             portions,
             sizes=sizes,
-            shard_name=self.name,
+            shard_names=lambda part, *shard: [self.name(part.name, *shard)],
             version=version,
         )
 
@@ -134,14 +134,7 @@ class TableFiles:
 
         sizes, at_once = self.sizes(rows, options), self.at_once(rows, options)
         names, is_mapped = self._names(part, len(sizes), options), self.is_mapped(options)
-        return export.batch_portions(
-            load,
-            names,
-            sizes,
-            at_once,
-            is_mapped=is_mapped and is_told,
-            by_file=options.is_by_file,
-        )
+        return export.batch_portions(load, names, sizes, at_once, is_mapped=is_mapped and is_told)
 
 
 class KeptOfSequences:

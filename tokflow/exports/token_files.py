@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.ahead import begun
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.options import FILE_DIGITS, ShardOptions
+from tokflow.exports.options import BY_FILE_BYTES, FILE_DIGITS, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.part_sequences import cut
 from tokflow.sequences.segments import Sequences
@@ -77,25 +77,27 @@ def cut_by_documents(
     `usual`: the tokens of each where the YAML does not say; None: one shard has all. `most`: what a
     file can hold. A shard has more than is asked for only if it is one document.
 
+    Numbers begin with that of the part.
+
     Raises: ConfigError before the first of more shards than `digits` digits number, and where
     shards of such a number have more than `most` tokens.
     """
     lengths = part.document_lengths()
     if options.num_shards is None:
-        size = options.shard_size
+        size = options.shard_size or (BY_FILE_BYTES if options.is_by_file else None)
         per_file = usual or part.num_tokens if size is None else size // part.dtype.itemsize
         sizes, counts = sizes_by_documents(lengths, max(1, min(per_file, most or per_file)))
     else:
         sizes, counts = even_sizes_by_documents(lengths, options.num_shards)
         options.check_largest(int(sizes.max(initial=0)), most=most, unit="tokens")
-    options.check_num_files(len(sizes), digits=digits)
+    options.check_num_files(part.first_number + len(sizes), digits=digits)
     tokens = cut(part.stream(eos_first=eos_first), sizes.tolist())
     masked = has_loss_mask and part.has_loss_mask
     masks = cut(part.stream_loss_mask(), sizes.tolist()) if masked else None
     of_shards = np.split(lengths, np.cumsum(counts)[:-1])
     for number, size in enumerate(sizes.tolist()):
         yield Shard(
-            number=number,
+            number=part.first_number + number,
             num_tokens=size,
             lengths=of_shards[number],
             tokens=next(tokens),

@@ -199,12 +199,11 @@ class ExportWriter(Writer):
                 format_.write(part, options, folder)
             for shard in own:
                 counted = Counter[str]()
-                if found := last.link(shard, folder):
+                if found := last.link(shard, self.config, folder):
                     linked |= found[0]
                     counted.update(found[1])
                 else:
-                    only = replace(part, within=shard.within, taken=counted)
-                    format_.write(only, options, folder)
+                    format_.write(replace(shard.part, taken=counted), options, folder)
                 if part.taken is not None:
                     part.taken.update(counted)
                 shards.setdefault(part.name, []).append(shard.described(counted))

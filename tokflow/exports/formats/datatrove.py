@@ -112,4 +112,7 @@ FORMAT = Format(
     write,
     portions,
     named={"tokenizer_name_or_path": "tokenizer"},
+    shard_names=lambda part, number, num, options: [
+        f"{_name(part.name, number)}{beside}" for beside in ("", ".index", ".metadata", ".loss")
+    ],
 )

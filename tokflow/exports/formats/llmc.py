@@ -65,7 +65,6 @@ class LlmcOptions(ShardOptions):
 
 def write(part: Part, options: LlmcOptions, folder: Path) -> None:
     """Write the shards of a part."""
-    prefix = options.prefix or part.splits[0].manifest.dataset
     limit = (MAX_FILE_BYTES - HEADER_BYTES) // part.dtype.itemsize
     for shard in cut_by_documents(
         part, options, usual=TOKENS_PER_FILE, most=limit, digits=SHARD_DIGITS, eos_first=True
@@ -73,8 +72,14 @@ def write(part: Part, options: LlmcOptions, folder: Path) -> None:
         check_document_size(shard.num_tokens, limit=limit)
         header = np.zeros(HEADER_NUMBERS, dtype="<i4")
         header[:3] = (*VARIANTS[part.dtype.str], shard.num_tokens)
-        path = folder / numbered_name(prefix, part.file_name, shard.number, ".bin")
-        write_numbers(path, shard.tokens, header=header.tobytes())
+        write_numbers(
+            folder / _name(part, options, shard.number), shard.tokens, header=header.tobytes()
+        )
+
+
+def _name(part: Part, options: LlmcOptions, number: int) -> str:
+    prefix = options.prefix or part.splits[0].manifest.dataset
+    return numbered_name(prefix, part.file_name, number, ".bin")
 
 
 def portions(export: Export, part: str) -> list[Portion]:
@@ -110,4 +115,5 @@ FORMAT = Format(
     write,
     portions,
     file_names=lambda options, parts: names_in_files(parts, options.names),
+    shard_names=lambda part, number, num, options: [_name(part, options, number)],
 )

@@ -244,6 +244,11 @@ def open_npy(stored: StoredOutput, name: str) -> npt.NDArray[Any]:
     return stored.numbers(name, dtype, first_byte=first_byte, shape=shape)
 
 
+def _shard_names(part: Part, number: int, num: int, options: NpyOptions) -> list[str]:
+    name = _name(options, part.file_name, number)
+    return [name, *(f"{field}/{name}" for field in ("offsets", *ROW_DTYPES))]
+
+
 FORMAT = Format(
     NpyOptions,
     layout,
@@ -253,5 +258,5 @@ FORMAT = Format(
         parts, options.names, is_val=options.is_numbered
     ),
     sizes=lambda rows, options: _sizes_of_rows(rows, options) if options.is_divided else None,
-    shard_name=lambda part, number, num, options: _name(options, part, number),
+    shard_names=_shard_names,
 )

@@ -160,4 +160,7 @@ FORMAT = Format(
     fixed_layout("stream", "token_ids", "offsets", "loss_mask", leaves_out_empty=True),
     write,
     portions,
+    shard_names=lambda part, number, num, options: [
+        beside(_name(part.name, number)) for beside in (str, _lines_of, _mask_of)
+    ],
 )
