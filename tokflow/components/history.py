@@ -53,8 +53,9 @@ def definition_digest(dataset: Dataset) -> str:
     """Return a digest of the YAML and the code of a dataset and, of a mixture, of what it needs of
     its sources."""
     of_sources = [
-        (of, [code_version(of, stage.name) for stage in for_mixtures(of.stages)])
+        (of, [code_version(of, stage.name, name) for name in stage.variants(of)])
         for of in dataset.sources
+        for stage in for_mixtures(of.stages)
     ]
     assets = [(key, code_version(dataset, *asset)) for asset, key in asset_keys(dataset).items()]
     return digest_of(dataset, dataset.base, assets, of_sources)
