@@ -22,7 +22,7 @@ export PIP_COMPILE := 0
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-clouds test-deploy test-dg test-ray test-slow test-crash test-integrity test-interop test-ui \
-	environments test-newest test-lowest test-next test-faults test-mutants golden fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
+	environments test-newest test-lowest test-next test-faults test-mutants golden fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-disk bench-packing bench-orders bench-loaders bench-scale \
 	bench-peers docs examples \
 	example-train lock clean
 
@@ -127,6 +127,9 @@ bench-fixed: $(READY) ## What a tiny dataset and a run with nothing to do cost
 
 bench-formats: $(READY) ## What each export format costs, once the tokens are there
 	@$(BIN)/python -m benchmarks formats $(ARGS)
+
+bench-disk: $(READY) ## What a dataset takes on the disk, what a change writes, what gc frees (ARGS='--files 100 --sizes 1000')
+	@$(BIN)/python -m benchmarks disk $(ARGS)
 
 bench-packing: $(READY) ## How full rows are by each strategy, and what packing 10 million documents costs
 	@$(BIN)/python -m benchmarks packing $(ARGS)

@@ -5,6 +5,7 @@ python -m benchmarks growth     how time and memory grow from 30 MB to 1 GB
 python -m benchmarks jobs       how time scales with --jobs, against runs that share nothing
 python -m benchmarks fixed      what tiny datasets, runs with nothing to do and scans cost
 python -m benchmarks formats    what each export format costs, once the tokens are there
+python -m benchmarks disk       what a dataset takes on the disk, and what a change of it writes
 python -m benchmarks packing    how full rows are by each strategy, and the time it takes
 python -m benchmarks loaders    batches a second, resume and orders of loaders, on the same tokens
 python -m benchmarks scale      what 44 TB cost on an object store: requests, hours, dollars
@@ -20,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import fixed, formats, growth, jobs, loaders, many_files, scale, speed
+from benchmarks import disk, fixed, formats, growth, jobs, loaders, many_files, scale, speed
 from benchmarks.peer_programs import PEERS
 from benchmarks.process import measure
 from benchmarks.programs import CORE, KINDS, OWN, ROOT
@@ -132,8 +133,7 @@ def report_fixed(arguments, folder):
     heading = f"\n{fixed.DOCUMENTS_PER_FILE} documents per file, each way after the ones before"
     say(heading, *fixed.table(found))
     ticks = many_files.measure_ticks(many_files.NUM_TICKED)
-    plan = many_files.measure_plan(many_files.NUM_PLANNED) if arguments.large else None
-    say(*many_files.table(ticks, plan))
+    say(*many_files.table(ticks))
     if arguments.large:
         say(*many_files.unbuilt_table(many_files.measure_unbuilt()))
 
@@ -147,6 +147,16 @@ def report_formats(arguments, folder):
         written = formats.measure_formats(file, names, repeats=arguments.repeats)
         heading = f"\n{size:g} MB of {corpus}, GPT-2, rows of {formats.SEQUENCE_LENGTH} tokens"
         say(heading, *formats.table(written))
+
+
+def report_disk(arguments, folder):
+    num_files = (arguments.files or [100])[0]
+    for size, name in itertools.product(arguments.sizes or (10 * num_files,), disk.PARTS):
+        pattern = make_file(folder, "code", size, "jsonl", num_files=num_files)
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            found = disk.measure_disk(pattern, disk.PARTS[name], Path(own))
+            heading = f"\n{num_files} files, {size:g} MB, {name}: bytes, and of those of the tokens"
+            say(heading, *disk.table(found))
 
 
 def report_packing(arguments, folder):
@@ -200,6 +210,7 @@ REPORTS = {
     "jobs": report_jobs,
     "fixed": report_fixed,
     "formats": report_formats,
+    "disk": report_disk,
     "packing": report_packing,
     "loaders": report_loaders,
     "orders": report_orders,

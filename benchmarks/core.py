@@ -14,13 +14,11 @@ def main():
     parser.add_argument("file", type=Path)
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--store", type=Path, required=True)
-    parser.add_argument("--text", default="text")
     arguments = parser.parse_args()
     tokflow.tokenize_and_save(
         arguments.file,
         tokenizer={"kind": "huggingface", "name": str(arguments.tokenizer)},
         output=arguments.store,
-        text=arguments.text,
     )
 
 

@@ -7,6 +7,7 @@ with its index and checksums, but not of Python's start; peak memory is the whol
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from benchmarks.process import Measurement, measure
 from benchmarks.programs import ROOT, TOKFLOW, dataset_yaml
 
 SEQUENCE_LENGTH = 2048
+PARTS = {"train": {"fraction": 0.99}, "validation": {"fraction": 0.01}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,22 +64,17 @@ def write(file, name, folder, store):
         num_bytes=sum(entry["num_bytes"] for entry in manifest["files"].values()),
         process=process,
     )
-    remove(exports)
+    shutil.rmtree(exports)
     return written
 
 
-def remove(folder):
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.unlink() if path.is_symlink() or path.is_file() else path.rmdir()
-
-
-def build(file, exports, folder, store):
+def build(file, exports, folder, store, *, parts=PARTS):
     config = folder / "formats.yaml"
     text = dataset_yaml(
         file,
         exports=exports,
         packing={"sequence_length": SEQUENCE_LENGTH},
-        split={"parts": {"train": {"fraction": 0.99}, "validation": {"fraction": 0.01}}},
+        split={"parts": parts},
     )
     config.write_text(text)
     command = [*TOKFLOW, "run", "--config", config, "--store", store]

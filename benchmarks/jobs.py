@@ -23,8 +23,6 @@ from benchmarks.process import measure, pinned
 from benchmarks.programs import ROOT, RUN_CONFIG, Place
 from benchmarks.speed import Result, line, row, run_once
 
-MANY_CORES = (16, 64)
-"""Of the machines that are predicted."""
 NOT_COMPARED = ("run.json", "hashes.jsonl")
 """Files that say when something was made, or changed: they are no output."""
 SHARE_RATIO = 1.1
@@ -105,7 +103,7 @@ def require_same(expected, found, place):
 
 
 def table(found, *, text_bytes):
-    """Yield a line per number of jobs, then what one core must do alone.
+    """Yield a line per number of jobs.
 
     `others` is how many cores the rest of the machine used meanwhile, `x share` the time in terms
     of an N-th of N runs at once.
@@ -116,49 +114,11 @@ def table(found, *, text_bytes):
         others = statistics.median(run.others_seconds / run.wall_seconds for run in result.runs)
         ratio = f"{share_ratio(result, jobs):.2f}"
         yield f"  {jobs:5}{row(result, ratio, text_bytes, others=[f'{others:.2f}'])}"
-    if len(found) > 1:
-        yield f"    {described_alone(found, text_bytes)}"
 
 
 def share_ratio(result, jobs):
     """Return the time with N jobs in terms of an N-th of N runs at once, both medians."""
     return result.wall_seconds / (statistics.median(result.at_once_seconds) / jobs)
-
-
-def slowdowns(found):
-    """Return by number of jobs how many times as long so many runs at once take as one alone."""
-    medians = {jobs: statistics.median(of.at_once_seconds) for jobs, of in found.items()}
-    return {jobs: wall / medians[min(medians)] for jobs, wall in medians.items()}
-
-
-def alone(walls, slower):
-    """Return the seconds that one core must work alone, and those that any number can share.
-
-    Amdahl's law: of the line through the times over 1 / jobs, what is left with no end of cores.
-    `walls` are seconds by number of jobs, `slower` is how many times as long work takes on so many
-    cores while all work.
-    """
-    shares = [slower[jobs] / jobs for jobs in walls]
-    shared, rest = statistics.linear_regression(shares, walls.values())
-    total = rest + shared
-    rest = min(max(rest, 0.0), total)  # a machine that others use gives any line
-    return rest, total - rest
-
-
-def described_alone(found, text_bytes):
-    slower = slowdowns(found)
-    rest, shared = alone({jobs: of.wall_seconds for jobs, of in found.items()}, slower)
-    slowest = max(slower.values())
-    predicted = {cores: rest + shared * slowest / cores for cores in MANY_CORES}
-    times = ", ".join(
-        f"{cores} cores {(rest + shared) / seconds:.1f} ({text_bytes / 1e6 / seconds:.0f} MB/s)"
-        for cores, seconds in predicted.items()
-    )
-    return (
-        f"alone: what one core must do: {rest:.2f} of {rest + shared:.2f} s "
-        f"({rest / (rest + shared):.0%}); all cores at work take {slowest:.2f} times as long; "
-        f"with a file or more for each, times as fast: {times}"
-    )
 
 
 def judged(blocks):

@@ -19,27 +19,14 @@ from benchmarks.process import measure
 from benchmarks.programs import ROOT, TOKFLOW, dataset_yaml
 from benchmarks.speed import judged
 
-NUM_PLANNED = 100_000
 NUM_UNBUILT = (20_000, 100_000)
 UNBUILT_SECONDS = 80
 """Aim for the CPU of a plan, and of a scan, of the more files of which nothing is built."""
 UNBUILT_TIMES = 5.5
 """Aim for how many times that of the fewer files this is."""
 NUM_TICKED = 10_000
-PLAN_SECONDS = 20
-PLAN_MB = 1_000
 TICK_SECONDS = 3
 SCAN_SECONDS = 30
-
-
-def measure_plan(num_files):
-    """Return what a plan of files takes whose sizes and checksums are known from a plan before."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = declare(Path(folder), num_files)
-        ours = {"folder": ROOT, "environment": {}}
-        for words in (["run", "--partition", "00000.jsonl"], ["plan"]):
-            measure([*TOKFLOW, *words, "--config", config], **ours)
-        return measure([*TOKFLOW, "plan", "--config", config], **ours)
 
 
 def measure_unbuilt():
@@ -74,19 +61,13 @@ def declare(folder, num_files):
     return config
 
 
-def table(ticks, plan=None):
-    """Yield a line for each tick and for the plan, if there is one, then the aims."""
+def table(ticks):
+    """Yield a line for each tick, then the aims."""
     for found, seconds in ticks.items():
         yield f"  {f'{NUM_TICKED:,} files, {found}':44}{seconds:9.2f}"
-    if plan is not None:
-        yield row(f"plan of {NUM_PLANNED:,} files", plan)
     for found, seconds in ticks.items():
         most = SCAN_SECONDS if "scan" in found else TICK_SECONDS
         yield aim(f"{NUM_TICKED:,} files, {found}", seconds, most)
-    if plan is not None:
-        yield aim(f"plan of {NUM_PLANNED:,} files", plan.wall_seconds, PLAN_SECONDS)
-        memory = f"its memory: {plan.peak_bytes / 1e6:,.0f} MB, aim under {PLAN_MB:,} MB"
-        yield judged(plan.peak_bytes < PLAN_MB * 1e6, memory)
 
 
 def unbuilt_table(found):
@@ -131,15 +112,13 @@ def main():
         def tick():
             nonlocal cursor
             with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
-                started = time.perf_counter()
                 cursor = sensor(context).cursor
-                return time.perf_counter() - started
 
         ticks = {"first scan": seconds_of(lambda: sync_files(instance, dataset))}
-        ticks["tick, nothing changed"] = tick()
+        ticks["tick, nothing changed"] = seconds_of(tick)
         changed = next((arguments.config.parent / "raw").iterdir())
         changed.write_text(changed.read_text() * 2)
-        ticks["tick, one file changed"] = tick()
+        ticks["tick, one file changed"] = seconds_of(tick)
     arguments.output.write_text(json.dumps(ticks))
 
 

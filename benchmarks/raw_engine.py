@@ -22,11 +22,10 @@ def main():
     parser.add_argument("file", type=Path)
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--text", default="text")
     arguments = parser.parse_args()
     source_class = ParquetFileSource if arguments.file.suffix == ".parquet" else JsonlFileSource
     tokenizer, eos_id = load_tokenizer(arguments.tokenizer)
-    encoded = tokenizer.encode_files(source_class([arguments.file], arguments.text))
+    encoded = tokenizer.encode_files(source_class([arguments.file], "text"))
     token_ids, offsets = encoded.layout.content.data, encoded.layout.offsets.data
     end_documents(token_ids, offsets, eos_id=eos_id).tofile(arguments.output)
 

@@ -233,22 +233,13 @@ def test_growth_is_judged_by_its_line_and_by_100_mb_of_memory():
     assert growth.memory_verdict(sizes).startswith("flat: +100 MB from 100 to 200 MB")
 
 
-def test_what_one_core_must_do_is_left_with_no_end_of_cores():
-    same = {1: 1, 2: 1, 4: 1}
-
-    assert jobs.alone({1: 10.0, 2: 6.0, 4: 4.0}, same) == pytest.approx((2.0, 8.0))
-    assert jobs.alone({1: 10.0, 2: 12.0}, same) == (10.0, 0.0)
-    assert jobs.alone({1: 10.0, 2: 4.0}, same) == (0.0, 10.0)
-
-
-def test_cores_that_slow_each_other_down_are_no_work_of_one_alone():
+def test_a_build_of_two_jobs_is_judged_by_its_share_of_two_runs_at_once():
     found = {
         number: result(programs.RUN_CONFIG, seconds=seconds, peak_bytes=1)
         for number, seconds in ((1, 10.0), (2, 7.0))
     }
     found[1].at_once_seconds, found[2].at_once_seconds = [10.0], [12.0]
 
-    assert jobs.alone({1: 10.0, 2: 7.0}, jobs.slowdowns(found)) == (2.5, 7.5)
     [aim, _] = jobs.judged([("80 kB", found)])
     assert aim.split()[0] == "MISSED"
     assert "2 jobs take 1.17 times their share of 2 runs at once" in aim
@@ -280,7 +271,7 @@ def test_builds_of_many_files_are_the_same_with_any_number_of_jobs(shared: Path,
     assert comparisons[0].num_documents == len(list(corpus.grow(TEXTS, 80_000)))
     printed = list(jobs.table(found, text_bytes=8e4))
     assert [line.split()[0] for line in printed[1:3]] == ["1", "2"]
-    assert printed[3].lstrip().startswith("alone: what one core must do: ")
+    assert len(printed) == 3
     assert len(list(jobs.judged([("80 kB", found)]))) == 2
 
 

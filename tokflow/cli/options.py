@@ -195,6 +195,10 @@ Recheck = Annotated[
         "and make again each output that lacks one. `tokflow verify` reads all bytes.",
     ),
 ]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Begin also where the disk has plainly too little room."),
+]
 
 
 def check_here(name: str, path: Path) -> None:

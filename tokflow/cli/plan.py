@@ -24,6 +24,7 @@ from tokflow.exports.presets import in_one_line
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import mixture_rows
 from tokflow.pipeline.failures import PastFailure
+from tokflow.pipeline.gc import bytes_to_write, free_bytes
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.shown import counted, duration, printable, size
 
@@ -94,6 +95,8 @@ def _document(plan: Plan) -> dict[str, Any]:
         "notices": plan.totals.notices(),
         "num_bytes": plan.num_bytes,
         "estimated_seconds": round(plan.estimated_seconds, 2),
+        "bytes_to_write": bytes_to_write(plan),
+        "free_bytes": free_bytes(plan.dataset.store),
         **({"mixture": rows} if (rows := mixture_rows(plan.of_mixture)) else {}),
         "missing": [_planned(of) for of in plan.missing],
         "exports": [of.plain for of in plan.dataset.exports],
@@ -126,10 +129,11 @@ def _print(plan: Plan) -> None:
         )
         print_table(
             ("stage", "name", "raw bytes", "about", "why"),
-            [_row(of, name) for of in missing[:ROWS_SHOWN]],
+            [_row(of, name) for of in _together(missing)],
+            max_rows=ROWS_SHOWN,
         )
-        if len(missing) > ROWS_SHOWN:
-            print(f"and {len(missing) - ROWS_SHOWN:,} more")
+        if (num := bytes_to_write(plan)) and (free := free_bytes(plan.dataset.store)) is not None:
+            print(f"new tokens and exports: about {size(num)} to write, {size(free)} free")
         _print_options(plan.dataset.exports)
         _print_failures([of.failure for of in missing if of.failure])
     if rows := mixture_rows(plan.of_mixture):
@@ -165,11 +169,25 @@ def what_select_moves(dataset: Dataset) -> str | None:
     )
 
 
-def _row(of: PlannedOutput, dataset: str) -> Sequence[str]:
-    """Return the table row of an output, with its dataset for an output of a mixture's source."""
-    source = "" if of.graph.dataset.name == dataset else f"{of.graph.dataset.name}: "
-    about = duration(of.estimated_seconds)
-    return of.stage, f"{source}{of.output.label}", size(of.num_bytes), about, of.reason
+def _together(missing: Sequence[PlannedOutput]) -> list[list[PlannedOutput]]:
+    """Return outputs, those of a stage together that must be made for the same reason."""
+    found: dict[tuple[str, ...], list[PlannedOutput]] = {}
+    for of in missing:
+        key = of.graph.dataset.name, of.stage, of.packing, of.reason
+        found.setdefault(key, []).append(of)
+    return list(found.values())
+
+
+def _row(outputs: Sequence[PlannedOutput], dataset: str) -> Sequence[str]:
+    """Return the table row of outputs, with their dataset where it is a mixture's source."""
+    first = outputs[0]
+    source = "" if first.graph.dataset.name == dataset else f"{first.graph.dataset.name}: "
+    more = f" and {len(outputs) - 1:,} more" if len(outputs) > 1 else ""
+    num_bytes, seconds = (
+        sum(getattr(of, name) for of in outputs) for name in ("num_bytes", "estimated_seconds")
+    )
+    name = f"{source}{first.output.label}{more}"
+    return first.stage, name, size(num_bytes), duration(seconds), first.reason
 
 
 def _print_options(exports: Sequence[ExportConfig]) -> None:

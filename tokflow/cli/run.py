@@ -15,6 +15,7 @@ from typing import Any
 from tokflow.cli import STARTED
 from tokflow.cli.options import (
     Configs,
+    Force,
     Jobs,
     Json,
     Names,
@@ -57,6 +58,7 @@ def main(
     pool: PoolName = None,
     shard: ShardText = None,
     recheck: Recheck = False,
+    force: Force = False,
     json: Json = False,
 ) -> int:
     """Build the datasets one after the other; one that fails does not stop the next."""
@@ -67,6 +69,7 @@ def main(
         workers={"jobs": jobs, "pool": pool},
         in_dagster=not configs and store is None,
         recheck=recheck,
+        force=force,
         json=json,
     )
     run = _run
@@ -102,6 +105,7 @@ class _Asked:
     in_dagster: bool
     """False with --config or --store, which Dagster does not know of."""
     recheck: bool
+    force: bool
     json: bool
 
 
@@ -176,6 +180,10 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
         if not asked.json:
             _say_nothing_to_do(plan)
         return _document(plan) if asked.json else {}, []
+    if not asked.force:
+        from tokflow.pipeline.gc import check_room
+
+        check_room(plan)
     built, problems = _build(plan, asked)
     if asked.in_dagster:
         from tokflow.cli.recorded import forget_recorded, note_recorded

@@ -26,6 +26,7 @@ from tokflow.pipeline.describe import (
     statistics_of,
     total_counts,
 )
+from tokflow.pipeline.gc import unreferred_bytes
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import BuildResult, StageResult
 from tokflow.selection.stage import SELECTION
@@ -73,11 +74,28 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
         print("\ndraw its report:")
         print_styled((f"tokflow report {dataset.name}", "cyan"))
     print_notices(built.notices, before="\n")
+    for line in of_store(plan, built):
+        print(f"\n{line}")
     ending = f", {counted(len(built.failed), 'failure')}" if built.failed else ""
     print(
         f"\n{dataset.name}: {counted(built.num_new, 'output')} new, "
         f"{len(built.made) - built.num_new:,} up to date{ending} ({duration(built.seconds)})"
     )
+
+
+def of_store(plan: Plan, built: BuildResult) -> list[str]:
+    """Return a line about outputs in the store that a whole build does not use any more, if there
+    are any. Equal files count once."""
+    is_whole = not built.failed and built.partitions.keys() == plan.graph.partitions.keys()
+    used = {made.folder for made in built.made}
+    if not is_whole or not (unused_bytes := unreferred_bytes(plan.dataset, used)):
+        return []
+    files = {entry for made in built.made for entry in made.manifest.files.values()}
+    all_bytes = sum(entry.num_bytes for entry in files) + unused_bytes
+    return [
+        f"store: {size(all_bytes)}, {size(unused_bytes)} of it no longer referred to; "
+        "`tokflow gc --keep 1` with the same NAME or --config lists that"
+    ]
 
 
 def _counts(built: BuildResult, stage: str) -> Counter[str]:

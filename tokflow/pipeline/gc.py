@@ -1,13 +1,17 @@
-"""Outputs that the dataset, as it is declared now, does not refer to."""
+"""Room on the disk of a store: what a run needs of it, and outputs that are not needed any more."""
 
+import os
+import shutil
 from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
 
-from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.documents.config import Limit
+from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.stages import for_mixtures
+from tokflow.shown import size
 from tokflow.stage import RAW
 from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import is_output_name
@@ -17,6 +21,49 @@ from tokflow.store.stored_outputs import PassedBy, Unreadable, made_in, walk
 LEFTOVER_SECONDS = 86_400
 """What another machine has not finished, on a disk that both have or at a URL, is garbage when
 nothing in it has changed for so long."""
+
+PLAIN_SHARE = 0.2
+"""With less than this share of the room that a run is likely to need, it does not begin."""
+
+
+def bytes_to_write(plan: Plan) -> int:
+    """Return the likely bytes of tokens and exports of which no version was ever made: half of
+    those of the raw files, as of tokens of 2 bytes for 4 of text. 0 where a limit makes them fewer;
+    exports of a mixture are not counted."""
+    if plan.dataset.documents.limit != Limit():
+        return 0
+    is_mixture = bool(plan.graph.of_sources)
+    new = (of for of in plan.missing if of.output.is_first_of_kind)
+    large = (
+        of.num_bytes
+        for of in new
+        if of.output.step.has_engine or (of.output.step.has_latest and not is_mixture)
+    )
+    return sum(large) // 2
+
+
+def free_bytes(store: Store) -> int | None:
+    """Return the room on the disk of a store; None of one at a URL."""
+    if store.is_cached:
+        return None
+    return shutil.disk_usage(
+        next(of for of in (store.root, *store.root.parents) if of.exists())
+    ).free
+
+
+def check_room(plan: Plan) -> None:
+    """Make sure that the room for what a run would write is not plainly too small.
+
+    Raises: TokflowError.
+    """
+    needed, free = bytes_to_write(plan), free_bytes(plan.dataset.store)
+    if free is not None and free < PLAIN_SHARE * needed:
+        raise TokflowError(
+            where=plan.dataset.store.name,
+            expected=f"room for tokens and exports of about {size(needed)}",
+            found=f"{size(free)} free",
+            remedy="remove what `tokflow gc` lists, name another disk by `store`, or add --force",
+        )
 
 
 def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
@@ -68,6 +115,23 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         [path for path in (*older, *damaged) if path not in used],
         {path: num for path, num in unfinished.items() if path not in blocks},
     )
+
+
+def unreferred_bytes(dataset: Dataset, used: Collection[Path]) -> int:
+    """Return the bytes that are free without all outputs of `dataset` but those in `used` folders,
+    found by their folders' names: no manifest is read. Raw files that were fetched stay."""
+    unused: list[Path] = []
+    for inner, folders, _ in os.walk(dataset.folder):
+        unused += [
+            path for of in folders if is_output_name(of) and (path := Path(inner, of)) not in used
+        ]
+        is_top = Path(inner) == dataset.folder
+        folders[:] = [
+            of
+            for of in folders
+            if not (of.startswith(".") or is_output_name(of) or (is_top and of == RAW))
+        ]
+    return sum(dataset.store.freed_bytes(unused, {}).values())
 
 
 def _is_built_for_mixtures(plan: Plan) -> bool:

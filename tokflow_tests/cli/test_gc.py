@@ -12,7 +12,7 @@ def test_garbage_is_listed_and_removed_with_its_checks_where_it_is_said_so(
     for output in (f"sequences/a.jsonl/{gone.name}", "split of 3"):
         CheckMemory(store).keep("accounting_closes", output, "d", [])
     write_yaml(config.parent, packing={"sequence_length": 16})
-    run("run", "--config", config)
+    assert " of it no longer referred to; `tokflow gc" in run("run", "--config", config).stdout
 
     (dry,) = json_of("gc", "--config", config, "--keep", "1")["datasets"]
     assert len(dry["folders"]) == 5
@@ -29,7 +29,7 @@ def test_garbage_is_listed_and_removed_with_its_checks_where_it_is_said_so(
 
 def test_no_garbage_is_removed_where_one_of_the_datasets_is_not_built(store: Path, config: Path):
     write_yaml(config.parent, packing={"sequence_length": 16})
-    run("run", "--config", config)
+    assert " of it no longer referred to; `tokflow gc" in run("run", "--config", config).stdout
     before = sorted(store.rglob("*"))
     other = config.parent / "other"
     write_raw(other, TEXTS)

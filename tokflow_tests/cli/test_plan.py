@@ -1,6 +1,8 @@
 import re
+import shutil
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tokflow_tests.cli.commands import json_of, run
@@ -16,8 +18,9 @@ def test_a_plan_names_what_is_missing_and_why(store: Path, config: Path):
     lines = result.stdout.splitlines()
     assert lines[0].startswith("small: 4 outputs to build, 0 B to tokenize, about ")
     assert lines[1].split() == ["stage", "name", "raw", "bytes", "about", "why"]
-    assert lines[2].startswith("sequences  a.jsonl ")
+    assert lines[2].startswith("sequences  a.jsonl and 2 more ")
     assert lines[2].endswith("config changed (sequence_length: 8 to 16)")
+    assert [line.split()[0] for line in lines[3:]] == ["export"]
 
 
 def test_the_plan_of_what_is_built_is_one_sentence(store: Path, config: Path):
@@ -87,3 +90,22 @@ def test_a_dataset_without_raw_files_does_not_keep_the_others_from_being_planned
     assert result.exit_code == 2
     assert "empty" in result.stderr
     assert "small: 13 outputs to build" in result.stdout
+
+
+def test_a_run_does_not_begin_where_the_disk_has_plainly_no_room(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+):
+    num_raw = sum(of.stat().st_size for of in (config.parent / "raw").rglob("*.jsonl"))
+    num_new = 4 * num_raw // 2  # tokens and three exports
+    usage = shutil.disk_usage(config.parent)
+    room = [usage._replace(free=num_new // 5 + 1)]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: room[0])
+    (document,) = json_of("plan", "--config", config)["datasets"]
+    assert (document["bytes_to_write"], document["free_bytes"]) == (num_new, num_new // 5 + 1)
+
+    room[0] = usage._replace(free=num_new // 5 - 1)
+    stopped = run("run", "--config", config)
+    assert stopped.exit_code == 1
+    assert "free; remove what `tokflow gc` lists" in stopped.stderr
+    assert not list(config.parent.rglob("exports"))
+    assert run("run", "--config", config, "--force").exit_code == 0

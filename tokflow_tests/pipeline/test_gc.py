@@ -11,7 +11,7 @@ from tokflow.documents import ranges
 from tokflow.errors import MissingOutputError
 from tokflow.pipeline import output_tasks, tasks
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.gc import find_garbage, remove_all
+from tokflow.pipeline.gc import find_garbage, remove_all, unreferred_bytes
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
@@ -52,6 +52,16 @@ def test_the_newest_stay_and_the_others_go(tmp_path: Path):
         "sequences/b.jsonl",
         "sequences/sub/c.jsonl",
     ]
+
+
+def test_what_is_not_referred_to_any_more_is_what_is_collected(tmp_path: Path):
+    build_of_lengths(tmp_path, 4, 8)
+    made = declare_small(tmp_path, packing={"sequence_length": 8}, exports=["parquet"])
+    used = {of.folder for of in make_plan(made).planned}
+
+    assert unreferred_bytes(made, used) == sum(find_garbage(made, keep=0).values()) > 0
+    collect(made)
+    assert unreferred_bytes(made, used) == 0
 
 
 def test_after_collecting_nothing_has_to_be_built(tmp_path: Path):
