@@ -29,6 +29,12 @@ def main(
     configs: Configs = None,
     project: ProjectFolder = None,
     store: StoreName = None,
+    reference: Annotated[
+        bool,
+        typer.Option(
+            "--reference", help="Compare the tokens of all documents with the reference's."
+        ),
+    ] = False,
     trust_remote_code: Trust = False,
     json: Json = False,
 ) -> int:
@@ -37,7 +43,15 @@ def main(
     broken: dict[str, ConfigError] = {}
     if target is None or configs or target in (declared := list_declared()):
         of_names = [target] if target else None
-        found = _verify_datasets(select(of_names, configs, store, broken=broken))
+        datasets = select(of_names, configs, store, broken=broken)
+        found = _verify_datasets(datasets, all_documents=reference)
+    elif reference:
+        raise ConfigError(
+            where="option --reference",
+            expected="a declared dataset, whose raw files are read",
+            found=f"the path {target}",
+            remedy="name the dataset, or its YAML file by --config",
+        )
     elif is_url(target) or path_of(target).exists():
         found = verify_path(target, trust_remote_code=trust_remote_code)
     else:
@@ -60,10 +74,10 @@ def main(
     return FAILED if num_problems else exit_status(broken.values())
 
 
-def _verify_datasets(datasets: Sequence[Dataset]) -> Iterator[Verification]:
+def _verify_datasets(datasets: Sequence[Dataset], *, all_documents: bool) -> Iterator[Verification]:
     for dataset in datasets:
         of_it = f"{dataset.name}: " if len(datasets) > 1 else ""
-        for verified in verify_dataset(dataset):
+        for verified in verify_dataset(dataset, all_documents=all_documents):
             yield replace(verified, name=f"{of_it}{verified.name}")
 
 

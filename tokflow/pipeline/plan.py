@@ -26,6 +26,7 @@ from tokflow.store.manifest import RUN_NAME, Recipe, read_run
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import made_in, newest_first, newest_output
 from tokflow.store.versions import changed_since
+from tokflow.tokenizers.reference_version import reference_change
 from tokflow.tokenizers.stage import tokenizer_source
 from tokflow.tokens.stage import TOKENS
 
@@ -134,12 +135,17 @@ class Plan:
         return self.graph.listing.left_out
 
     def library_changes(self, *, of_engines: bool = False) -> list[str]:
-        """Return a sentence for each library that has another version now than when outputs were
-        made, or those alone that an engine made. Reads the run.json of every one that is there."""
+        """Return a sentence for each library, references of tokenizers first, that has another
+        version now than when outputs, or those of an engine, were made. Reads every run.json."""
         made = [planned for planned in self.planned if planned.is_made]
         folders = [of.folder for of in made if of.output.step.has_engine or not of_engines]
         runs = [read_run(folder) for folder in folders if folder is not None]
-        return changed_since(run.get("versions", {}) for run in runs)
+        references = [
+            f"{change}; `tokflow verify {of.graph.dataset.name} --reference` compares all tokens"
+            for of in ([] if of_engines else made)
+            if of.output.step.decides_all and (change := reference_change(of.output.stored))
+        ]
+        return [*references, *changed_since(run.get("versions", {}) for run in runs)]
 
     @cached_property
     def missing(self) -> tuple[PlannedOutput, ...]:

@@ -20,6 +20,7 @@ from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.store import StoredOutput
+from tokflow.tokenizers.reference_version import described
 
 NEW_HEADER = "tags:\n- tokflow\n"
 
@@ -160,6 +161,11 @@ def _facts(export: Export) -> Iterator[str]:
     eos = "no EOS" if export.eos_id is None else f"EOS {export.eos_id:,} ends each document"
     tokenizer = f" {_code(names['tokenizer'])}," if "tokenizer" in names else ""
     yield f"* **Tokenizer**:{tokenizer} {export.vocab_size:,} ids, {export.dtype.name}; {eos}"
+    with suppress(MissingOutputError, CorruptOutputError, ForeignOutputError):  # whole without
+        saved = Ancestry().tokenizer(export.stored)
+        if saved is not None and (reference := saved.manifest.details.get("reference")):
+            libraries = _recipes(export).get("tokens", {}).get("libraries", {})
+            yield f"* **Ids**: those of {described(reference, libraries)}"
     if "source" in names:
         yield f"* **Raw files**: {_code(names['source'])}"
     if (length := details.get("sequence_length")) is not None:

@@ -35,15 +35,22 @@ class Change:
     """The difference, to follow `tokenizers 0.30 is known to`."""
 
 
-CHANGES: tuple[Change, ...] = ()
-"""Known changes, ordered by version; none among the versions that tokflow runs with."""
+CHANGES: tuple[Change, ...] = (
+    Change(
+        library="tokenizers",
+        version="1.0",
+        stages=("tokens",),
+        what="split text at other places beside a letter of Unicode 17, and compose more letters",
+    ),
+)
+"""Known changes, ordered by version."""
 
 
 def loaded_versions() -> dict[str, str]:
     """Return the versions of the libraries that this process has loaded, of those that can make
     the bytes of an output."""
     names = [name for name in LIBRARIES if _MODULES.get(name, name) in sys.modules]
-    return {name: found for name in names if (found := _installed(name)) is not None}
+    return {name: found for name in names if (found := installed_version(name)) is not None}
 
 
 def known_changes(stage: str, kind: str) -> dict[str, dict[str, str]]:
@@ -53,13 +60,20 @@ def known_changes(stage: str, kind: str) -> dict[str, dict[str, str]]:
     """
     engines = _ENGINES_OF.get(kind, _ENGINES[:2])
     found = {
-        change.library: change.version
-        for change in CHANGES
-        if stage in change.stages
-        and (change.library in engines or change.library not in _ENGINES)
-        and _numbers(_installed(change.library) or "") >= _numbers(change.version)
+        library: since
+        for library in LIBRARIES
+        if library in engines or library not in _ENGINES
+        if (since := newest_change(library, installed_version(library) or "", stage))
     }
     return {"libraries": found} if found else {}
+
+
+def newest_change(library: str, version: str, stage: str) -> str | None:
+    """Return the newest version, up to `version`, from which on outputs of `stage` have other
+    bytes; None if no change is known."""
+    changes = [of for of in CHANGES if of.library == library and stage in of.stages]
+    known = [of.version for of in changes if _numbers(of.version) <= _numbers(version)]
+    return known[-1] if known else None
 
 
 def described_changes(libraries: Mapping[str, str]) -> list[str]:
@@ -78,18 +92,26 @@ def changed_since(versions_of_outputs: Iterable[Mapping[str, str]]) -> list[str]
         (library, version, now)
         for versions in versions_of_outputs
         for library, version in versions.items()
-        if (now := _installed(library)) is not None and now != version
+        if (now := installed_version(library)) is not None and now != version
     }
     return [
-        f"{library} {version} -> {now} since: not known to differ"
+        f"{library} {version} -> {now} since: {_known_to(library, version, now)}"
         for library, version, now in sorted(changes)
     ]
+
+
+def _known_to(library: str, before: str, now: str) -> str:
+    for change in CHANGES:
+        is_between = _numbers(before) < _numbers(change.version) <= _numbers(now)
+        if change.library == library and is_between:
+            return f"known to {change.what}"
+    return "not known to differ"
 
 
 def installed_versions() -> dict[str, str]:
     """Return the versions of tokflow and of the installed libraries that can make bytes."""
     names = ("dagster-tokflow", *LIBRARIES)
-    return {name: found for name in names if (found := _installed(name)) is not None}
+    return {name: found for name in names if (found := installed_version(name)) is not None}
 
 
 def other_versions(found: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
@@ -102,7 +124,8 @@ def other_versions(found: Mapping[str, str], expected: Mapping[str, str]) -> lis
 
 
 @cache
-def _installed(library: str) -> str | None:
+def installed_version(library: str) -> str | None:
+    """Return the version of an installed package; None if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version  # 17 ms, when it is asked for
 
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import TokenizerError, shortened
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.hub import find_difference
@@ -76,7 +77,9 @@ def find_other_ids(folder: Path) -> str | None:
     except Exception as error:  # of any class, and code that is not to run
         return f"AutoTokenizer does not load it as {name}: {str(error).splitlines()[0]}"
     library = load_tokenizer_json(path.read_bytes(), "control")
-    difference = find_difference(loaded, lambda text: list(library.encode([text])[0]))
+    difference = find_difference(
+        loaded, lambda text: library.encode(to_texts([text])).token_ids.tolist()
+    )
     if difference is None:
         return None
     text, found, expected = difference

@@ -27,6 +27,7 @@ from tokflow.tokenizers.hub import (
     make_with_transformers,
     refuse_code,
 )
+from tokflow.tokenizers.reference_version import reference_of
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
     GENERATION_NAME,
@@ -255,6 +256,7 @@ def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str) -> N
             **special,
             "tokenizer_fingerprint": content_fingerprint(special, files, version=TOKENIZER_VERSION),
             "origin": dict(facts.origin),
+            "reference": reference_of(str(special["kind"]), folder),
         },
         files=files,
     )

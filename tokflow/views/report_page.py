@@ -16,6 +16,8 @@ from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import STATES
 from tokflow.selection.stage import rule_rows
 from tokflow.store.integrity import once_more
+from tokflow.store.versions import known_changes
+from tokflow.tokenizers.reference_version import described
 from tokflow.views.picture import INK, MUTED, SERIES, Picture, check_report, shortened_name
 from tokflow.views.report_facts import StoreFacts, make_excerpts, spread
 from tokflow.views.report_pictures import (
@@ -173,9 +175,13 @@ def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:
     tokenizer, packing = dataset.tokenizer, dataset.packing
     named = Path(tokenizer.name or "")
     name = named.name if named.is_absolute() else tokenizer.name or ""
+    saved = facts.plan.graph.tokenizer_output
+    reference = saved.manifest().details.get("reference") if saved.is_made else None
+    libraries = known_changes("tokens", tokenizer.kind).get("libraries", {})
     found = {
         "mixture of": ", ".join(of.name for of in dataset.sources),
         "tokenizer": f"{tokenizer.kind} {name}",
+        "ids are those of": described(reference, libraries) if reference else "",
         "packing": f"{packing.strategy}, {packing.sequence_length}",
         "parts": ", ".join(dataset.split.parts),
         "exports": ", ".join(of.name for of in dataset.exports) or "none",

@@ -35,3 +35,14 @@ def test_the_json_of_a_verification_counts_the_problems(store: Path):
     document = json.loads(result.stdout)
     assert document["num_problems"] == 1
     assert document["outputs"][0]["name"] == "export bin"
+
+
+def test_all_documents_of_a_dataset_are_compared_with_the_reference_and_those_of_a_path_are_not(
+    store: Path, config: Path
+):
+    assert run("verify", "--config", config, "--reference").stdout.endswith(": all well\n")
+
+    result = run("verify", store, "--reference")
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: option --reference: expected a declared dataset")

@@ -12,7 +12,14 @@ from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
 from tokflow.store.tables import to_numpy
 from tokflow.tokenizers.chat.renderer import Renderer, open_renderer
-from tokflow.tokenizers.engines import ReferenceEngine, open_reference
+from tokflow.tokenizers.engines import (
+    Engine,
+    InText,
+    ReferenceEngine,
+    open_engine,
+    open_reference,
+)
+from tokflow.tokenizers.reference_version import reference_change
 from tokflow.tokenizers.tokenizer import Encoding, in_text_of
 from tokflow.tokens.bos_eos import add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
@@ -23,7 +30,15 @@ LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
 """Kinds of tokenizers whose decoded tokens are the very text; the rest can normalise it."""
 
 MAX_SAMPLE_CHARS = 200_000
-"""A longer document is compared by its hash alone: the reference would take seconds for it."""
+"""Length of the longest document in a sample: the reference takes seconds for a longer one, whose
+hash alone is compared."""
+
+NUM_SAMPLES = 64
+
+KEEP_OR_REMAKE = (
+    "install the earlier version to keep these tokens; or remove the folders of the tokenizer and "
+    "of the tokens, and a run makes both again"
+)
 
 
 def verify_against_raw(
@@ -32,26 +47,29 @@ def verify_against_raw(
     documents: DocumentsConfig,
     encoding: Encoding,
     *,
-    num_samples: int = 64,
+    num_samples: int | None = NUM_SAMPLES,
     max_characters: int | None = None,
     on_difference: Callable[[str], None] = lambda _: None,
 ) -> list[str]:
     """Return where the shard differs from the raw file that it was made from.
 
     Every document read has its row, length and text hash compared. `num_samples` of them, spread
-    evenly and the same each time, are tokenized by the reference engine and compared token by
-    token, and, where the tokenizer loses nothing, decoded and compared with the text. Reading
-    stops after `max_characters`. `on_difference` is called with the first difference in
-    tokens of gigatoken.
+    evenly and the same each time (None: all, very long ones in chunks), are tokenized by the
+    reference engine and compared token by token, and, where the tokenizer loses nothing, decoded
+    and compared with the text. Reading stops after `max_characters`. `on_difference` is called with
+    the first difference in tokens of gigatoken, unless the reference has another version than when
+    the tokenizer was saved.
     """
     table, render = shard.documents(), open_renderer(documents, encoding.tokenizer)
     end = _end(to_numpy(table["num_chars"]), max_characters)
-    chosen = np.unique(np.linspace(0, end - 1, num=min(num_samples, end)).astype(np.int64))
-    reference = open_reference(
-        encoding.tokenizer, in_text=in_text_of(documents, encoding.config.special_tokens_in_text)
-    )
+    num_chosen = end if num_samples is None else min(num_samples, end)
     sample = _Sample(
-        shard=shard, render=render, encoding=encoding, reference=reference, chosen=chosen
+        shard=shard,
+        render=render,
+        encoding=encoding,
+        in_text=in_text_of(documents, encoding.config.special_tokens_in_text),
+        chosen=np.unique(np.linspace(0, end - 1, num=num_chosen).astype(np.int64)),
+        is_all=num_samples is None,
     )
     num_read, problems, source = 0, list[str](), DocumentSource(raw.paths, documents)
     for batch in source.batches(render=render, encode=with_tokens_of(table)):
@@ -127,21 +145,32 @@ class _Sample:
     shard: TokenShard
     render: Renderer | None
     encoding: Encoding
-    reference: ReferenceEngine
+    in_text: InText
     chosen: npt.NDArray[np.int64]
+    """Numbers of the documents, ascending."""
+    is_all: bool
+    """True if documents of any length are compared."""
     difference: str | None = None
-    """The last problem that was one of tokens which are not the reference's."""
+    """The last problem that was one of tokens which are not those of the same reference."""
+
+    @cached_property
+    def _reference(self) -> ReferenceEngine:
+        return open_reference(self.encoding.tokenizer, in_text=self.in_text)
+
+    @cached_property
+    def _chunked(self) -> Engine:
+        return open_engine(self.encoding.tokenizer, choice="reference", in_text=self.in_text)
 
     @cached_property
     def _chats(self) -> ChatEncoder:
         how = self.encoding.tokenizer, self.encoding.config.special_tokens_in_text
-        return ChatEncoder(self.reference, *how, self.render)
+        return ChatEncoder(self._reference, *how, self.render)
 
     def problems(self, first: int, batch: Batch, table: pa.Table) -> Iterator[str]:
         """Yield what is wrong with the chosen documents of a batch that begins with `first`."""
-        chosen = self.chosen[(first <= self.chosen) & (self.chosen < first + len(table))]
-        for index in (chosen - first).tolist():
-            if batch.num_chars[index] <= MAX_SAMPLE_CHARS:
+        begin, end = np.searchsorted(self.chosen, [first, first + len(table)])
+        for index in (self.chosen[begin:end] - first).tolist():
+            if self.is_all or batch.num_chars[index] <= MAX_SAMPLE_CHARS:
                 yield from self._token_problems(
                     batch.slice(index, index + 1), table.slice(index, 1)
                 )
@@ -155,16 +184,21 @@ class _Sample:
         if self.shard.has_loss_mask:
             encoded, chat = self._chats.encode(batch)
         else:
-            encoded = self.reference.encode(batch.texts)
+            is_long = batch.num_chars[0] > MAX_SAMPLE_CHARS
+            encoded = (self._chunked if is_long else self._reference).encode(batch.texts)
         expected = add_bos_eos(encoded, self.encoding, chat=chat)
         if not np.array_equal(expected.token_ids, found):
-            self.difference = (
+            difference = (
                 f"{where}: expected the tokens {expected.token_ids[:8].tolist()} … of "
-                f"{self.reference.name}, found {found[:8].tolist()} …"
+                f"{self._reference.name}, found {found[:8].tolist()} …"
             )
-            yield self.difference
+            if change := reference_change(self.encoding.tokenizer.stored):
+                yield f"{difference}; {change}: {KEEP_OR_REMAKE}"
+            else:
+                self.difference = difference
+                yield difference
         elif self.encoding.tokenizer.kind in LOSSLESS_KINDS:
-            decoded = self.reference.decode(encoded.token_ids.tolist())
+            decoded = self._reference.decode(encoded.token_ids.tolist())
             if decoded != batch.texts[0].as_py():
                 yield f"{where}: expected its text when decoded, found {decoded[:40]!r} …"
         mask = expected.loss_mask

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tokflow.audit.ancestry import Ancestry, dataset_folder_of, place_of, with_links
 from tokflow.audit.verify.export import verify_export
-from tokflow.audit.verify.raw import verify_against_raw
+from tokflow.audit.verify.raw import NUM_SAMPLES, verify_against_raw
 from tokflow.audit.verify.remade import (
     verify_made_again,
     verify_mixed_split,
@@ -131,19 +131,25 @@ def _shown(found: StoredOutput) -> str:
     return found.name if format_ in (None, found.export_name) else f"{found.name} ({format_})"
 
 
-def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
+def verify_dataset(dataset: Dataset, *, all_documents: bool = False) -> Iterator[Verification]:
     """Yield what is found of every output that the dataset must have now.
 
-    Raw files are hashed, whatever is remembered of them, and token shards compared with them. An
-    output that is not there is a problem, and so is a wrong sha256 in the cache of checksums, which
-    is put right. Tokens of gigatoken that are not the reference's are kept as a verdict, so that
-    the next run makes all tokens of that tokenizer again.
+    Raw files are hashed, whatever is remembered of them, and token shards compared with them; the
+    tokens of a sample, or of `all_documents`, are compared with the reference's. An output that is
+    not there is a problem, and so is a wrong sha256 in the cache of checksums, which is put right.
+    Tokens of gigatoken that are not the reference's are kept as a verdict, so that the next run
+    makes all tokens of that tokenizer again.
 
     Raises: TokflowError where the raw files or the tokenizer cannot be found.
     """
     graph = graph_of(dataset, rehash=True)
-    trust = dataset.tokenizer.trust_remote_code
-    verifier = _Verifier(dataset.store, dataset.known_stages, trust_remote_code=trust, graph=graph)
+    verifier = _Verifier(
+        dataset.store,
+        dataset.known_stages,
+        trust_remote_code=dataset.tokenizer.trust_remote_code,
+        graph=graph,
+        all_documents=all_documents,
+    )
     # The copies of raw files that were fetched, before a damaged one is fetched anew.
     for found in walk(dataset.store, dataset.folder / RAW):
         is_copy = isinstance(found, StoredOutput) and found.manifest.partition in graph.sources
@@ -156,12 +162,6 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
         yield verifier.verify_expected(output)
         if output.step.decides_all and not output.is_made:
             return
-
-
-def _is_misplaced(output: StoredOutput) -> bool:
-    """Return whether an output lies in a store where no run looks for it."""
-    dataset = dataset_folder_of(output)
-    return (dataset / TOKENIZER.path).is_dir() and output.folder != dataset / place_of(output)
 
 
 def _stored(item: object) -> StoredOutput | None:
@@ -201,8 +201,9 @@ class _Verifier:
         *,
         trust_remote_code: bool,
         graph: BuildGraph | None = None,
+        all_documents: bool = False,
     ) -> None:
-        self._store, self._trust = store, trust_remote_code
+        self._store, self._trust, self._all = store, trust_remote_code, all_documents
         self._graph = graph
         self._ancestry = Ancestry(stages)
         self._verified: set[Path] = set()
@@ -247,7 +248,9 @@ class _Verifier:
         problems = [*self._broken_files(found)]
         unlisted = found.store.unlisted(found)
         problems += [f"{found.folder / of}: expected no file, found one" for of in unlisted]
-        if _is_misplaced(found):
+        dataset = dataset_folder_of(found)
+        is_placed = found.folder == dataset / place_of(found)
+        if (dataset / TOKENIZER.path).is_dir() and not is_placed:
             problems.append(
                 f"{found.folder}: expected to be where a run looks for it, found in a folder that "
                 f"its manifest does not lead to: {found.manifest.fingerprint[:16]} of {found.name}"
@@ -286,13 +289,12 @@ class _Verifier:
     def _content(self, found: StoredOutput, expected: Output | None) -> Result:
         """Return the problems and the notes of an output whose files are whole."""
         manifest = found.manifest
-        alone = {
-            RAW: lambda _: ([], []),
-            TOKENIZER.name: self._tokenizer,
-            TOKENS.name: self._tokens,
-        }
-        if verified_alone := alone.get(manifest.stage):
-            return verified_alone(found)
+        if manifest.stage == RAW:
+            return [], []
+        if manifest.stage == TOKENIZER.name:
+            return verify_tokenizer(self._trusted(tokenizer_of(found))), []
+        if manifest.stage == TOKENS.name:
+            return self._tokens(found)
         reason = self._why_not_compared(found)
         if is_export(manifest):
             return self._export(found, reason)
@@ -311,9 +313,6 @@ class _Verifier:
         if expected is None:
             return [], [f"{manifest.stage} is made with its dataset alone: not made again"]
         return verify_made_again(expected), []
-
-    def _tokenizer(self, found: StoredOutput) -> Result:
-        return verify_tokenizer(self._trusted(tokenizer_of(found))), []
 
     def _trusted(self, tokenizer: Tokenizer) -> Tokenizer:
         return replace(tokenizer, trust_remote_code=self._trust)
@@ -375,6 +374,7 @@ class _Verifier:
             graph.open_tokens(key),
             graph.documents(key),
             graph.encoding,
+            num_samples=None if self._all else NUM_SAMPLES,
             on_difference=disqualify,
         )
         return problems, notes

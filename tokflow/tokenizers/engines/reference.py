@@ -21,7 +21,7 @@ from tokflow.tokenizers.engines.protocol import (
     encoded_from_lists,
     text_buffers,
 )
-from tokflow.tokenizers.engines.tokenizers_ import TokenizersEngine
+from tokflow.tokenizers.engines.tokenizers_ import load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import TransformersEngine
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
@@ -50,7 +50,7 @@ def open_reference(tokenizer: Tokenizer, *, in_text: InText = "ordinary") -> Ref
         return TransformersEngine(
             tokenizer.folder, in_text=in_text, trust_remote_code=tokenizer.trust_remote_code
         )
-    return TokenizersEngine(tokenizer.folder / "tokenizer.json", in_text=in_text)
+    return load_tokenizer_json((tokenizer.folder / "tokenizer.json").read_bytes(), in_text)
 
 
 class BytesEngine:

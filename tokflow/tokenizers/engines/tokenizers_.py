@@ -7,9 +7,8 @@ published tokenizers and no others, gives no offsets, and neither normalises nor
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy.typing as npt
@@ -24,33 +23,8 @@ from tokflow.tokenizers.engines.protocol import (
 )
 
 
-class JsonTokenizer(Protocol):
-    """A tokenizer.json in the library, free of what would change its tokens."""
-
-    def encode(self, texts: Sequence[str]) -> Sequence[Sequence[int] | npt.NDArray[Any]]:
-        """Return the ids of each text; no special token is added."""
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of token ids as the tokenizer's own decoder gives it."""
-
-    def vocabulary(self) -> Mapping[str, int]:
-        """Return the ids of the model's tokens, without those added to it."""
-
-    def id_in_model(self, token: str) -> int | None:
-        """Return the id of a token of the model; None where it has no such token."""
-
-    def added_tokens(self) -> Mapping[int, Any]:
-        """Return the added tokens by their ids, ascending: each with its `content` and flags."""
-
-    def version_0(self, what: str) -> Any:
-        """Return the library's own tokenizer, for what 1.0 does not do.
-
-        Raises: TokenizerError with 1.0, which says `what`.
-        """
-
-
-@lru_cache(maxsize=2)
-def load_tokenizer_json(content: bytes, in_text: InText) -> JsonTokenizer:
+@lru_cache(maxsize=3)  # two of a tokenizer, and that which tells the version of Unicode
+def load_tokenizer_json(content: bytes, in_text: InText) -> "JsonTokenizer":
     """Return the tokenizer of a tokenizer.json.
 
     Kept for the next call, since loading takes 0.2 s: a tokenizer that has just been saved, and
@@ -59,7 +33,8 @@ def load_tokenizer_json(content: bytes, in_text: InText) -> JsonTokenizer:
     Raises: TokenizerError where 1.0 does not do what it asks for; whatever 0.23 raises.
     """
     with panics_as_errors():
-        return _Version1(content, in_text) if is_version_1() else _Version0(content, in_text)
+        engine = Tokenizers1Engine if is_version_1() else TokenizersEngine
+        return engine(content, in_text)
 
 
 def is_version_1() -> bool:
@@ -79,8 +54,10 @@ def not_in_version_1(what: str) -> TokenizerError:
     )
 
 
-class _Version0:
-    """A tokenizer.json in 0.23."""
+class TokenizersEngine:
+    """A tokenizer.json in 0.23, free of what would change its tokens."""
+
+    name = "tokenizers"
 
     def __init__(self, content: bytes, in_text: InText) -> None:
         import tokenizers
@@ -93,29 +70,37 @@ class _Version0:
             library.model.dropout = None  # draws merges at random: other tokens each time
         library.encode_special_tokens = in_text == "ordinary"
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        """Return the tokens of each text; no special token is added."""
+        encodings = self._library.encode_batch_fast(texts.to_pylist(), add_special_tokens=False)
+        return encoded_from_lists([encoding.ids for encoding in encodings])
 
     def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids as the tokenizer's own decoder gives it."""
         return str(self._library.decode(list(token_ids), skip_special_tokens=False))
 
     def vocabulary(self) -> Mapping[str, int]:
+        """Return the ids of the model's tokens, without those added to it."""
         return self._library.get_vocab(with_added_tokens=False)
 
     def id_in_model(self, token: str) -> int | None:
+        """Return the id of a token of the model; None where it has no such token."""
         found: int | None = self._library.model.token_to_id(token)
         return found
 
     def added_tokens(self) -> Mapping[int, Any]:
+        """Return the added tokens by their ids, ascending: each with its `content` and flags."""
         return self._library.get_added_tokens_decoder()
 
     def version_0(self, what: str) -> Any:
+        """Return the library's own tokenizer, for what 1.0 does not do."""
         return self._library
 
 
-class _Version1:
+class Tokenizers1Engine:
     """A tokenizer.json in 1.0, whose vocabulary is read from the file."""
+
+    name = "tokenizers"
 
     def __init__(self, content: bytes, in_text: InText) -> None:
         fields = msgspec.json.decode(content, type=dict[str, Any])
@@ -127,14 +112,15 @@ class _Version1:
         self._is_ordinary = in_text == "ordinary"
         self._library = _open_version_1(fields)
 
-    def encode(self, texts: Sequence[str]) -> list[npt.NDArray[Any]]:
-        return self._encode(texts, is_ordinary=self._is_ordinary)
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        """Return the tokens of each text; no special token is added."""
+        return encoded_from_lists(self._encode(texts.to_pylist(), is_ordinary=self._is_ordinary))
 
-    def _encode(self, texts: Sequence[str], *, is_ordinary: bool) -> list[npt.NDArray[Any]]:
+    def _encode(self, texts: list[str], *, is_ordinary: bool) -> list[npt.NDArray[Any]]:
         """Encode with each argument named: by default special tokens in a text become control
         tokens, and texts are cut and padded as the file asks for it."""
         encodings = self._library.encode_batch(
-            list(texts),
+            texts,
             add_special_tokens=False,
             encode_special_tokens=is_ordinary,
             padding=None,
@@ -143,22 +129,30 @@ class _Version1:
         return [encoding.ids_array for encoding in encodings]
 
     def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids as the tokenizer's own decoder gives it."""
         return str(self._library.decode(list(token_ids), skip_special_tokens=False))
 
     def vocabulary(self) -> Mapping[str, int]:
+        """Return the ids of the model's tokens, without those added to it."""
         return self._vocabulary
 
     def id_in_model(self, token: str) -> int | None:
+        """Return the id of a token of the model; None where it has no such token."""
         return self._vocabulary.get(token)
 
     def added_tokens(self) -> Mapping[int, Any]:
-        """Ask the library which id each name has, which need not be the one in the file."""
+        """Return the added tokens by the ids that the library has for their names, which need not
+        be those of the file."""
         ids = self._encode([of["content"] for of in self._added], is_ordinary=False)
         pairs = zip(ids, self._added, strict=True)
         return dict(sorted((int(one[0]), SimpleNamespace(**of)) for one, of in pairs))
 
     def version_0(self, what: str) -> Any:
+        """Raise the error that 1.0 does not do `what`."""
         raise not_in_version_1(what)
+
+
+JsonTokenizer = TokenizersEngine | Tokenizers1Engine
 
 
 def _open_version_1(fields: Mapping[str, Any]) -> Any:
@@ -174,20 +168,3 @@ def _open_version_1(fields: Mapping[str, Any]) -> Any:
     except ValueError as error:
         raise not_in_version_1(f"reads this tokenizer.json ({error})") from error
     return library
-
-
-class TokenizersEngine:
-    """A tokenizer.json through Hugging Face's `tokenizers`."""
-
-    name = "tokenizers"
-
-    def __init__(self, path: Path, *, in_text: InText) -> None:
-        self._tokenizer = load_tokenizer_json(path.read_bytes(), in_text)
-
-    def encode(self, texts: pa.LargeStringArray) -> Encoded:
-        """Return the tokens of each text; no special token is added."""
-        return encoded_from_lists(self._tokenizer.encode(texts.to_pylist()))
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of token ids as the tokenizer's own decoder gives it."""
-        return self._tokenizer.decode(token_ids)

@@ -31,8 +31,8 @@ from tokflow.tokenizers.engines.protocol import InText
 from tokflow.tokenizers.engines.reference import (
     SentencePieceEngine,
     TiktokenEngine,
-    TokenizersEngine,
 )
+from tokflow.tokenizers.engines.tokenizers_ import load_tokenizer_json
 from tokflow.tokenizers.tokenizer import Tokenizer as SavedTokenizer
 from tokflow.tokenizers.tokenizer import write_ranks
 from tokflow_tests.outputs import make_manifest, stored
@@ -282,7 +282,7 @@ def assert_same_tokens(few: Any, whole: Any) -> None:
 def chunked(name: str, in_text: InText, folder: Any) -> tuple[Any, Any]:
     """Return an engine and the same in chunks of a few bytes, as the widest rule allows."""
     tokenizer = saved(family(name), folder)
-    engine = TokenizersEngine(folder / "tokenizer.json", in_text=in_text)
+    engine = load_tokenizer_json((folder / "tokenizer.json").read_bytes(), in_text)
     rule = find_cut_rule(tokenizer, in_text=in_text, widest=chunks.NEAR)
     rule = rule or find_cut_rule(tokenizer, in_text=in_text)
     assert rule is not None

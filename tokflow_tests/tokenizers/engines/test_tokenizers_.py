@@ -9,6 +9,7 @@ import pytest
 
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.run import build_dataset
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines.tokenizers_ import (
     JsonTokenizer,
     is_version_1,
@@ -36,7 +37,7 @@ def load(tokenizer: dict[str, Any], in_text: Any = "ordinary") -> JsonTokenizer:
 
 
 def ids(loaded: JsonTokenizer, *texts: str) -> list[list[int]]:
-    return [[int(id_) for id_ in of] for of in loaded.encode(texts)]
+    return [of.tolist() for of in loaded.encode(to_texts(texts)).documents()]
 
 
 def test_a_special_token_in_a_text_is_plain_text_or_the_control_token_as_asked():
