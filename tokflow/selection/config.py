@@ -43,10 +43,10 @@ class SelectConfig(Config):
 
         Raises: ConfigError where it is wrong.
         """
-        from tokflow.selection.expression import parse
-
         if not self.expression.strip():
             return None
+        from tokflow.selection.expression import parse
+
         found = parse(self.expression, columns_of(dataset))
         kept, of_attributes = (
             dataset.of(DocumentsConfig).keep_columns,

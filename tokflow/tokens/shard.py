@@ -33,6 +33,7 @@ from tokflow.tokens.bos_eos import TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.origins import Origins, described_files
 from tokflow.tokens.prefetch import read_ahead, write_behind
+from tokflow.tokens.rejects import reason_of, rejects_by_reason
 from tokflow.tokens.shard_files import (
     DOCUMENTS_NAME,
     KEPT_NAME,
@@ -44,8 +45,6 @@ from tokflow.tokens.shard_files import (
     ShardWriter,
     bytes_of,
     may_have_segments,
-    reason_of,
-    rejects_by_reason,
     run_facts,
     segment_name,
 )

@@ -9,11 +9,9 @@ Rows, characters and tokens count from the beginning of the segment; so do, unti
 joined, the rows and the lines of rejects.
 """
 
-import dataclasses
 import json
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -36,6 +34,7 @@ from tokflow.store.tables import TableWriter, make_table, offsets_of
 from tokflow.tokenizers.chat.renderer import CHAT_COUNTS, ROLES
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens.bos_eos import TokenBatch
+from tokflow.tokens.rejects import REASONS, reject_line, rejects_by_reason
 
 DOCUMENTS_SCHEMA = pa.schema(
     pa.field(name, pa.binary(16) if name == "text_hash" else pa.int64(), nullable=False)
@@ -203,48 +202,6 @@ def bytes_of(batch: Batch) -> int:
     """Return the size of the texts of a batch in bytes of UTF-8."""
     offsets, _ = text_buffers(batch.texts)
     return int(offsets[-1] - offsets[0])
-
-
-def reject_line(reject: Reject) -> bytes:
-    """Return the line of a reject in rejects.jsonl, with its raw file if there is a group, and its
-    record if there is a transform."""
-    fields = dataclasses.asdict(reject)
-    for name in ("raw_file", "record"):
-        if fields[name] is None:
-            del fields[name]
-    return json.dumps(fields).encode() + b"\n"
-
-
-REASONS = "rejects"
-"""The name of the reasons in the details of a manifest: numbers by reason."""
-
-MAX_REASONS = 20
-
-OTHERS = "other reasons"
-"""Name for all reasons past the `MAX_REASONS` most frequent ones."""
-
-_VALUES = re.compile(r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|\d[\d,.]*""")
-"""Quoted values and numbers, which differ between two rejects of one reason."""
-
-
-def rejects_by_reason(counts: Iterable[Mapping[str, int]]) -> dict[str, Any]:
-    """Return numbers by reason, added up, as the details of a manifest: the most frequent first,
-    and one number for all rare ones; none where nothing was rejected."""
-    counted = Counter[str]()
-    for each in counts:
-        counted.update(each)
-    num_others = counted.pop(OTHERS, 0)
-    ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
-    num_others += sum(num for _, num in ordered[MAX_REASONS:])
-    reasons = dict(ordered[:MAX_REASONS]) | ({OTHERS: num_others} if num_others else {})
-    return {REASONS: reasons} if reasons else {}
-
-
-def reason_of(text: str) -> str:
-    """Return the part of a reject's text that all rejects of one reason share: of `expected a
-    string in 'text', found the number 5` the words `a string in 'text', found the number …`."""
-    expected, comma, found = text.removeprefix("expected ").partition(", found ")
-    return f"{expected}{comma}{_VALUES.sub('…', found).partition(' (')[0]}"
 
 
 WHOLE_RANGES = 4

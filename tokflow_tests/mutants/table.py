@@ -441,8 +441,8 @@ FAULTS = {
         ),
         (
             "a manifest is put at a URL before its files",
-            "in_segments = _in_segments(place, folder)\n",
-            "in_segments = _commit(place, folder, data, temporary) and {}\n",
+            "in_segments, equal = _in_segments(place, folder), equal_files(temporary, folder)\n",
+            "_commit(place, folder, data, temporary)\n    in_segments, equal = {}, {}\n",
             "test_a_manifest_is_put_behind_all_files",
         ),
         (
