@@ -493,8 +493,8 @@ FAULTS = {
         ),
         (
             "gc takes what the dataset refers to",
-            "for path in (*older, *damaged) if path not in used}",
-            "for path in (*older, *damaged)}",
+            "[path for path in (*older, *damaged) if path not in used],",
+            "[*older, *damaged],",
             "test_after_collecting_nothing_has_to_be_built",
         ),
         (
