@@ -184,6 +184,7 @@ def _document(
         "formats": suggested.formats,
         "num_files": suggested.num_files,
         "num_bytes": suggested.num_bytes,
+        "group": suggested.proposed_group and suggested.proposed_group.group,
         "documents": suggested.documents,
         "other_columns": suggested.others,
         "chats": suggested.chats,
@@ -246,6 +247,8 @@ def _print(document: dict[str, Any], suggested: Suggestion, output: Path) -> Non
         print(described_left_out(suggested.left_out))
     if suggested.config.is_chat and not is_url(document["files"][0]):
         _print_first_chat(output)
+    if suggested.proposed_group:
+        print(suggested.proposed_group)
     print(f"wrote {shown_path(output)}\n\nnext:")
     for command in document["commands"]:
         print(f"  {command}")

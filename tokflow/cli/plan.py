@@ -90,6 +90,7 @@ def _document(plan: Plan) -> dict[str, Any]:
         "num_files": plan.num_files,
         "more_may_follow": plan.is_open,
         "num_remote_files": plan.num_remote,
+        "proposed_group": (of := plan.graph.files.proposed_group()) and of.group,
         "left_out": plan.left_out,
         "library_changes": plan.library_changes(),
         "notices": plan.totals.notices(),
@@ -136,6 +137,8 @@ def _print(plan: Plan) -> None:
             print(f"new tokens and exports: about {size(num)} to write, {size(free)} free")
         _print_options(plan.dataset.exports)
         _print_failures([of.failure for of in missing if of.failure])
+    if proposed := plan.graph.files.proposed_group():
+        print(proposed)
     if rows := mixture_rows(plan.of_mixture):
         print_rows(rows)
     if plan.is_open:

@@ -86,6 +86,13 @@ class Bars(Errors):
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
+    def recorded(self, num_files: int, of_files: int) -> None:
+        """Move a bar of its own."""
+        if self._bar is None:
+            fields: dict[str, Any] = dict.fromkeys(("size", "speed", "name"), "")
+            self._bar = self._progress.add_task("", total=of_files, stage="recorded", **fields)
+        self._progress.update(self._bar, completed=num_files)
+
     def begun(self, begun: StageBegun) -> None:
         """Begin a bar, if there is something to make, or make it longer."""
         if begun.is_more:

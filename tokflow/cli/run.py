@@ -201,6 +201,8 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
     too."""
     from tokflow.cli.progress import Bars, Errors, printed_lines
 
+    if not asked.json and (proposed := plan.graph.files.proposed_group()):
+        print(f"{plan.dataset.name}: {proposed}", flush=True)
     errors = Bars(plan) if sys.stdout.isatty() and not asked.json else Errors()
     problems: list[str] = []
     try:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import dagster as dg
@@ -30,11 +31,7 @@ from tokflow.components.history import AssetHistory
 from tokflow.components.instance import process_tags
 from tokflow.components.report_asset import record_pages
 from tokflow.components.reports import data_version, report
-from tokflow.errors import (
-    MissingOutputError,
-    RawFileError,
-    TokflowError,
-)
+from tokflow.errors import MissingOutputError, RawFileError, TokflowError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.lines import Lines
@@ -167,16 +164,23 @@ def _build_one(
     if not options.reads_files(dataset):
         keys = []
     is_listed = is_source or options.is_of_all_files(dataset)
-    how: dict[str, Any] = {"log": context.log_event, "to_build": keys, "is_listed": is_listed}
-    sync = partial(sync_files, context.instance, dataset, **how)
+    recorded = count(1)
 
     def say(line: str) -> None:
         context.log.info("%s%s", said_before, line)
 
+    def log(event: Any) -> None:
+        context.log_event(event)
+        shown.recorded(next(recorded), len(keys))
+
+    shown = options.reporter or Lines(say)
+    how: dict[str, Any] = {"log": log, "to_build": keys, "is_listed": is_listed}
+    sync = partial(sync_files, context.instance, dataset, **how)
     synced = sync(changes=changes)
     if is_listed:
         say(str(synced))
-    shown = options.reporter or Lines(say)
+        if proposed := graph.files.proposed_group():
+            say(str(proposed))
     of_build: dict[str, Any] = {"only": options.partitions, "asked": options.asked}
     build = Build(graph.online(), keys, advance=shown.advance, **of_build)
     checked = None if is_source or options.asked is None else context.selected_asset_check_keys

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokflow.documents.chat_config import OF_TEMPLATES
-from tokflow.documents.config import DocumentsConfig, Limit
+from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.decoding import (
     is_compressed,
     marked_encoding,
@@ -141,7 +141,7 @@ def _is_within_limit(path: Path, num_bytes: int, config: DocumentsConfig) -> boo
         return False
     if path.suffix.lower() in COMPRESSED_SUFFIXES:
         return False
-    is_default = config.limit.document_bytes == Limit().document_bytes
+    is_default = config.limit.is_as_usual("document_bytes")
     return is_default or not is_compressed(path)  # any other limit has its own recipe then
 
 

@@ -139,6 +139,10 @@ class Lines(Reporter):
         """Outputs of the stage that were made."""
         self._pace = Pace(0)
 
+    def recorded(self, num_files: int, of_files: int) -> None:
+        """Say how many there are, if it is time."""
+        self._say_if_due(lambda: f"raw: {num_files:,} of {counted(of_files, 'file')} recorded")
+
     def begun(self, begun: StageBegun) -> None:
         """Begin to count, or count these, too."""
         if begun.is_more:

@@ -20,6 +20,7 @@ from tokflow.errors import (
 )
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import (
+    GroupProposal,
     LeftOut,
     Listing,
     Progress,
@@ -124,6 +125,15 @@ class RawFiles:
         new = [of for of in sources if (of.is_local or is_far) and of.key not in self._known]
         with suppress(TokflowError, OSError):
             self._read(new, progress)
+
+    def proposed_group(self) -> GroupProposal | None:
+        """Return how to group the files that are identified, where many small ones are a partition
+        each and nothing was built of them."""
+        dataset = self._dataset
+        is_of_all = dataset.mixture or dataset.documents.limit.scope == "dataset"
+        if is_of_all or dataset.raw.group or (dataset.folder / TOKENS.path).is_dir():
+            return None
+        return GroupProposal.of(len(self._known), sum(of.num_bytes for of in self.known))
 
     def _read(self, sources: Sequence[RawSource], progress: Progress | None = None) -> None:
         self._known |= read_raw_files(

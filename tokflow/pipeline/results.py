@@ -302,6 +302,9 @@ class Reporter:
         else:
             self.failed(event)
 
+    def recorded(self, num_files: int, of_files: int) -> None:
+        """Raw files were entered in Dagster's history, before anything is made of them."""
+
     def begun(self, begun: StageBegun) -> None:
         """A stage begins, or has more to make."""
 

@@ -20,7 +20,15 @@ from tokflow.documents.decoding import read_blocks
 from tokflow.documents.file_formats import RECORDS, first_records, likely_fields, text_columns
 from tokflow.errors import BadDocumentError, ConfigError, first_five
 from tokflow.pipeline.chat_suggestion import chat_fields, reader_of_chats
-from tokflow.raw import LeftOut, Listing, RawConfig, escaped, list_raw, read_raw_files
+from tokflow.raw import (
+    GroupProposal,
+    LeftOut,
+    Listing,
+    RawConfig,
+    escaped,
+    list_raw,
+    read_raw_files,
+)
 
 ENOUGH_DOCUMENTS = 100
 """Least documents for parts by share; with fewer, a small share could be empty."""
@@ -73,6 +81,11 @@ class Suggestion:
     first_reject: str | None = None
     """First record that is not a document, with the reason; None if there is none."""
     left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def proposed_group(self) -> GroupProposal | None:
+        """The value of `raw.group`; None for a partition of each file."""
+        return GroupProposal.of(self.num_files, self.num_bytes)
 
     @property
     def config(self) -> DocumentsConfig:

@@ -27,6 +27,10 @@ RAW = """\
 Each raw file is one partition: change one, and only what came from it is built again.
 Files are read as they are; parquet, jsonl, csv, txt and arrow, plain or compressed."""
 
+GROUPED = """\
+Neighbours are one partition, `group` files each, since there are many small ones: without it each
+is a partition, which takes longer to build, and less to build again when it changes."""
+
 ROWS = """\
 A document is one row; its text is in this column (or field, for jsonl) and is never altered."""
 
@@ -130,7 +134,7 @@ def dataset_yaml(
     tokenizer = tokenizer or _trained(suggested)
     attributes = [
         f"name: {_plain(name)} # {NAME}\n",
-        _section(RAW, "raw", {"files": files[0] if len(files) == 1 else list(files)}),
+        _raw(files, suggested),
         _section(_about_documents(suggested), "documents", suggested.documents)
         + "".join(f"  # {line}\n" for line in _more_of_documents(suggested)),
         _section(about_tokenizer, "tokenizer", tokenizer),
@@ -144,6 +148,14 @@ def dataset_yaml(
     head = HEAD.format(start="the project's folder" if in_project else "this file's folder")
     indented = "".join(line if line == "\n" else f"  {line}" for line in lines)
     return f"{_comment(head)}type: {COMPONENT_TYPE}\nattributes:\n{indented}"
+
+
+def _raw(files: Sequence[str], suggested: Suggestion) -> str:
+    fields: dict[str, Any] = {"files": files[0] if len(files) == 1 else list(files)}
+    if (proposed := suggested.proposed_group) is None:
+        return _section(RAW, "raw", fields)
+    about = f"{RAW}\n{GROUPED}"
+    return _section(about, "raw", {**fields, "group": proposed.group})
 
 
 def _packing_and_exports(suggested: Suggestion) -> tuple[str, str]:

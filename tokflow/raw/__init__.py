@@ -7,7 +7,7 @@ check_unchanged  proof, after a file was read, that it stayed the same
 partitions_of    the files of each partition
 """
 
-from tokflow.raw.config import RawConfig
+from tokflow.raw.config import GroupProposal, RawConfig
 from tokflow.raw.fetch import read_raw_files
 from tokflow.raw.files import (
     RawFile,
@@ -21,6 +21,7 @@ from tokflow.raw.hashes import Progress
 from tokflow.raw.listing import LeftOut, Listing, RawSource, check_key, list_raw
 
 __all__ = [
+    "GroupProposal",
     "LeftOut",
     "Listing",
     "Progress",

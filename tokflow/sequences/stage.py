@@ -20,7 +20,7 @@ class SequencesStage(Stage):
     """The sequences of each split, once for each packing that exports ask for."""
 
     name = "sequences"
-    cost = Cost(0.1, 1 / 500e6)
+    cost = Cost(0.005, 1 / 500e6)
 
     def variants(self, dataset: DatasetConfig) -> Mapping[str, PackingConfig]:
         """Return the packings; none where no file is packed by itself."""

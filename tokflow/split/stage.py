@@ -18,6 +18,7 @@ from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.split.spans import Split, open_split, split_recipe, write_split
 from tokflow.stage import (
+    Cost,
     DatasetConfig,
     Input,
     Making,
@@ -38,6 +39,7 @@ class SplitStage(Stage):
     """The split of each token shard: spans of its documents by part."""
 
     name = "split"
+    cost = Cost(0.005)
 
     def variants(self, dataset: DatasetConfig) -> Mapping[str, Any]:
         """Return the rule of the split."""

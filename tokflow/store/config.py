@@ -157,8 +157,7 @@ class Config(pydantic.BaseModel):
 
     def is_as_usual(self, name: str) -> bool:
         """Return whether a field has its default."""
-        default = type(self).model_fields[name].get_default(call_default_factory=True)
-        return bool(getattr(self, name) == default)
+        return bool(getattr(self, name) == _default(type(self), name))
 
     def check(self) -> None:
         """Refuse fields that do not go together.
@@ -175,6 +174,11 @@ class Config(pydantic.BaseModel):
             raise explained(error, cls.model_fields, values) from None
         made.check()
         return made
+
+
+@cache
+def _default(config: type[Config], name: str) -> Any:
+    return config.model_fields[name].get_default(call_default_factory=True)
 
 
 def check_keys(

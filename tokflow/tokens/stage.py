@@ -77,7 +77,7 @@ class TokensStage(Stage):
     """The token shard of each raw file, or group of them."""
 
     name = "tokens"
-    cost = Cost(0.1, 1 / 40e6)
+    cost = Cost(0.005, 1 / 40e6)
     has_engine = True
 
     def variants(self, dataset: DatasetConfig) -> Mapping[str, DocumentsConfig]:

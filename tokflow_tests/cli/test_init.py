@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokflow
+from tokflow.raw import config as raw_config
 from tokflow.store.zstd import zstd
 from tokflow_tests.chats import chat, save_chat_tokenizer
 from tokflow_tests.cli.commands import json_of, refused, run
@@ -427,3 +428,18 @@ def test_of_a_dataset_with_configs_the_yaml_to_write_is_named(hub: Hub):
         "raw.config: expected one of cola, sst2, found none, and no default; write a YAML with "
         "`raw: {files: hf://datasets/team/glue, config: ...}` and one of them\n"
     )
+
+
+def test_many_small_files_are_grouped_and_it_is_said_what_that_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(raw_config, "MANY_FILES", 3)
+    (tmp_path / "raw").mkdir()
+    for name in "abc":
+        write(tmp_path / f"raw/{name}.jsonl")
+
+    said = run("init", "raw/*.jsonl", "--name", "a").stdout
+
+    assert "each: 3 partitions; `raw: {group: 250}` makes 1, which are built about " in said
+    [dataset] = json_of("run", "--config", "a.yaml")["datasets"]
+    assert {of["name"] for of in dataset["outputs"] if of["stage"] == "tokens"} == {"group/a.jsonl"}

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tokflow.raw import config as raw_config
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.tiny import write_raw, write_yaml
 
@@ -109,3 +110,16 @@ def test_a_run_does_not_begin_where_the_disk_has_plainly_no_room(
     assert "free; remove what `tokflow gc` lists" in stopped.stderr
     assert not list(config.parent.rglob("exports"))
     assert run("run", "--config", config, "--force").exit_code == 0
+
+
+def test_a_plan_and_the_first_run_of_many_small_files_propose_groups(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(raw_config, "MANY_FILES", 3)
+    proposal = "3 files of 64 B each: 3 partitions; `raw: {group: 250}` makes 1, which are "
+
+    assert proposal in run("plan", "--config", config).stdout
+    assert json_of("plan", "--config", config)["datasets"][0]["proposed_group"] == 250
+    assert f"small: {proposal}" in run("run", "--config", config).stdout
+    (config.parent / "raw/d.jsonl").write_text('{"text": "new"}\n')  # grouped now all is built anew
+    assert "group" not in run("plan", "--config", config).stdout

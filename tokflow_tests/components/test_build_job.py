@@ -8,8 +8,10 @@ import pytest
 
 from tokflow.audit.checks import CHECKS
 from tokflow.components import BuildOptions, run_build_job
+from tokflow.pipeline import lines
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
+from tokflow.raw import config as raw_config
 from tokflow_tests.dagster_case import KEYS, QUIET, Case, checks, failure, is_built, shown
 from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.wrong_engine import use_wrong_engine
@@ -49,6 +51,19 @@ def test_one_run_builds_everything_of_a_dataset_that_dagster_has_never_seen(
     evaluations = checks(result)
     assert len(evaluations) == 7
     assert all(evaluation.passed for evaluation in evaluations)
+
+
+def test_the_log_of_a_first_build_counts_raw_files_and_proposes_groups(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lines, "SECONDS", 0.0)
+    monkeypatch.setattr(raw_config, "MANY_FILES", 3)
+
+    result = build(case)
+
+    said = [of.user_message for of in case.instance.all_logs(result.run_id)]
+    assert "raw: 3 of 3 files recorded" in said
+    assert sum("`raw: {group: 250}` makes 1" in line for line in said) == 1
 
 
 def test_the_job_has_all_assets_and_some_of_them_can_be_chosen(built: Case):
