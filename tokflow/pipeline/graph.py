@@ -2,32 +2,29 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tokflow.documents import DocumentsConfig, DocumentSource
-from tokflow.documents.batch import ParsedBatch
+from tokflow.documents import DocumentsConfig
 from tokflow.documents.file_formats import check_columns
-from tokflow.errors import ConfigError, TokflowError, first_five
+from tokflow.errors import ConfigError, first_five
 from tokflow.exports.ahead import TokensAhead
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import NeededOutputs, Output
 from tokflow.pipeline.raw_files import NAME_OR_RUN, LimitedFiles, RawFiles
 from tokflow.pipeline.stages import for_mixtures, up_to
+from tokflow.pipeline.supervision import check_supervised
 from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource
 from tokflow.sequences.segments import FileSequences
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.shown import counted
 from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
-from tokflow.tokenizers.chat.formats import BadChatError, read_chat
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, resolve_encoding
 from tokflow.tokens.shard import TokenShard
@@ -321,7 +318,7 @@ class BuildGraph:
         dataset, shards = self.dataset, [self.tokens(key).counts for key in self.partitions]
         if dataset.documents.is_chat:
             graphs = dict.fromkeys(self.at(key)[0] for key in self.partitions)
-            _check_supervised([*graphs], shards, name=dataset.name)
+            check_supervised([*graphs], shards, name=dataset.name)
         return {
             **self.token_details(),
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
@@ -352,55 +349,3 @@ class BuildGraph:
     def open_sequences(self, key: str, packing: str = "") -> FileSequences:
         """Return the sequences of one file, which must have been made."""
         return cast(FileSequences, self.open(self.output(SEQUENCES.name, key, packing)))
-
-
-def _check_supervised(
-    graphs: Sequence[BuildGraph], counts: Sequence[Mapping[str, int]], *, name: str
-) -> None:
-    """Check that some token of a dataset is supervised.
-
-    `graphs`: that of the dataset or, of a mixture, those of its sources; `counts`: those of all
-    token shards.
-
-    Raises: ConfigError where they are of chats and none is.
-    """
-    configs = [of.dataset.documents for of in graphs]
-    num_tokens = sum(of["num_tokens"] for of in counts)
-    is_chat = all("num_loss_tokens" in of for of in counts)
-    if not num_tokens or not is_chat or any(of["num_loss_tokens"] for of in counts):
-        return
-    if any(config.on_no_loss == "accept" for config in configs):
-        return
-    is_rendered = configs[0].is_rendered
-    found = f"none of {counted(num_tokens, 'token')}"
-    remedy = "put what is to be learnt into the completion"
-    if is_rendered:
-        roles = dict.fromkeys(repr(role) for of in graphs for role in _roles(of))
-        found += f", in messages of the roles {first_five([*roles])}"
-        remedy = "give the messages that are to be learnt the role 'assistant'"
-        if "'assistant'" in roles:
-            remedy = "give the assistant words, and no `train: false` or `weight: 0` beside them"
-    field = next(of for of in ("messages", "completion", "chat_format") if getattr(configs[0], of))
-    raise ConfigError(
-        where=f"{name}: documents.{field}",
-        expected="tokens that are supervised",
-        found=found,
-        remedy=f"{remedy}, or set documents.on_no_loss: accept",
-    )
-
-
-def _roles(graph: BuildGraph) -> list[str]:
-    """Return the roles in the first batch of chats of a dataset, each once."""
-    roles: dict[str, None] = {}
-
-    def read(found: ParsedBatch) -> ParsedBatch:
-        for text in found.batch.texts.to_pylist():
-            with suppress(BadChatError):
-                chat = read_chat(text.encode(), graph.dataset.documents)
-                roles.update(dict.fromkeys(of["role"] for of in chat.messages))
-        return found
-
-    with suppress(TokflowError, OSError):
-        paths = graph.raw(next(iter(graph.partitions))).paths
-        next(DocumentSource(paths, graph.dataset.documents).batches(render=read), None)
-    return list(roles)
