@@ -29,7 +29,7 @@ class AttributeConfig(Config):
         Listed[str], BeforeValidator(lambda files: (files,) if isinstance(files, str) else files)
     ] = ()
     """The tables, parquet, jsonl or csv on this disk: paths or patterns from the folder that
-    relative paths start from. With one table for each raw file, of its name (`scores/a.parquet` for
+    relative paths start from. Where all have the names of raw files (`scores/a.parquet` for
     `raw/a.jsonl.gz`), each raw file goes with its own; else all go with all."""
     key: str = "row"
     """What a row of a table is found by: `row`, the ordinal of the document in its raw file;
@@ -61,6 +61,13 @@ class AttributeConfig(Config):
                 expected="the name of a function, as in package.module:function",
                 found=repr(self.function),
                 remedy="correct it",
+            )
+        if unnamed := [name for name in self.columns if not name.isidentifier()]:
+            raise ConfigError(
+                where="columns",
+                expected="names of letters, digits and _, which `select` can write",
+                found=repr(unnamed[0]),
+                remedy="rename it in the tables",
             )
         if self.files and self.key in self.columns:
             raise ConfigError(

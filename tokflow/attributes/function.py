@@ -1,13 +1,13 @@
 """Values that a function of the user has of the texts of a token shard."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tokflow.attributes.config import AttributeConfig
-from tokflow.attributes.tables import Aligned, as_declared
+from tokflow.attributes.tables import Aligned, as_declared, empty_table
 from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.documents.user_function import UserFunction, described, printing_on_stderr
 from tokflow.errors import ConfigError
@@ -36,19 +36,27 @@ def compute(
     render = open_renderer(documents, tokenizer) if documents.is_rendered else None
     source = DocumentSource(raw.paths, documents)
     batches = source.batches(on_reject=lambda *_: None, render=render, encode=with_tokens_of(table))
-    rows, found = to_numpy(table["row"]), [pa.table({name: [] for name in config.columns})]
+    rows, found = to_numpy(table["row"]), [empty_table(config)]
     for batch in batches:
         texts = batch.texts.filter(pa.array(np.isin(batch.rows, rows))).to_pylist()
         for first in range(0, len(texts), config.batch):
             some = texts[first : first + config.batch]
-            place = f"{raw.key}, rows {batch.rows[0]:,} to {batch.rows[-1]:,}"
-            found.append(as_declared(_called(function, some, config, place), config, place))
+            place = f"{function.where}: {raw.key}, rows {batch.rows[0]:,} to {batch.rows[-1]:,}"
+            called = _called(function, some, config, place)
+            found.append(as_declared(called, tuple(config.columns.items()), place))
     raw.check_unchanged()
-    columns = pa.concat_tables(found, promote_options="permissive")
+    columns = pa.concat_tables(found)
+    if len(columns) != len(table):
+        raise ConfigError(
+            where=f"{function.where}: {raw.key}",
+            expected=f"the {len(table):,} documents that were tokenized",
+            found=f"{len(columns):,} when they were read again",
+            remedy="make documents.transform pure, or build the tokens again",
+        )
     without = np.ones(len(columns), dtype=bool)
     for name in config.columns:
         without &= columns[name].is_null().to_numpy()
-    return Aligned(columns, int(np.count_nonzero(without)), 0)
+    return Aligned(columns, int(np.count_nonzero(without)))
 
 
 def _called(
@@ -57,9 +65,8 @@ def _called(
     """Return what the function says of some texts."""
 
     def refused(expected: str, found: str) -> ConfigError:
-        where = f"attributes: {config.function}: {place}"
         return ConfigError(
-            where=where, expected=expected, found=found, remedy="correct the function"
+            where=place, expected=expected, found=found, remedy="correct the function"
         )
 
     try:
@@ -76,9 +83,12 @@ def _called(
         )
         raise refused(f"a mapping with {', '.join(config.columns)}", shown)
     for name in config.columns:
-        if len(result[name]) != len(texts):
-            raise refused(f"{len(texts):,} values of {name}", f"{len(result[name]):,}")
+        values = result[name]
+        if isinstance(values, str) or not isinstance(values, Sized):
+            raise refused(f"a list of values of {name}", type(values).__name__)
+        if len(values) != len(texts):
+            raise refused(f"{len(texts):,} values of {name}", f"{len(values):,}")
     try:
         return pa.table({name: pa.array(result[name]) for name in config.columns})
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowException, OverflowError, TypeError) as error:
         raise refused("numbers, texts or truth values", str(error).splitlines()[0]) from error

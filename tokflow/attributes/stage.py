@@ -1,10 +1,12 @@
 """The stage that aligns columns from outside with the documents of each token shard."""
 
+import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -12,7 +14,7 @@ from tokflow.attributes.config import AttributeConfig, DeclaredAttributes
 from tokflow.documents import DocumentsConfig
 from tokflow.documents.user_function import UserFunction, find_function
 from tokflow.errors import ConfigError, first_five
-from tokflow.raw import RawConfig, RawFile, RawPartition, list_raw
+from tokflow.raw import RawConfig, RawFile, list_raw
 from tokflow.raw.files import hash_files
 from tokflow.stage import (
     Cost,
@@ -29,9 +31,11 @@ from tokflow.store.config import relocated
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import TableWriter, read_table
-from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import TEXT_DIGEST
+
+if TYPE_CHECKING:  # it imports pyarrow.compute
+    from tokflow.attributes.tables import Aligned
 
 ATTRIBUTES_VERSION = 1
 """Raised when the same input would give other bytes."""
@@ -61,27 +65,30 @@ class AttributesStage(Stage):
         if function := _function_of(making):
             texts = making.opened("tokens").manifest.details[TEXT_DIGEST]
             return _function_recipe(_config(making), module=function.sha256, texts=texts)
-        tables = _tables_of(making)
-        fingerprint = making.input("tokens").fingerprint
-        return _recipe(_config(making), [of.sha256 for of in tables], tokens=fingerprint)
+        digest = _tables_of(making).digest(_raw_files(making))
+        return _recipe(_config(making), digest, tokens=making.input("tokens").fingerprint)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the attributes of any shard."""
         config = dataset.of(DeclaredAttributes).named[variant]
-        return _function_recipe(config) if config.function else _recipe(config, [])
+        return _function_recipe(config) if config.function else _recipe(config, "")
 
     def writer(self, making: Making) -> Writer:
         """Return what reads the tables and aligns them, or calls the function."""
+        shard, config, name = making.opened("tokens"), _config(making), making.variant
         if function := _function_of(making):
-            read = making.graph.raw(making.key), making.of(DocumentsConfig)
-            calls = function, *read, making.opened("tokenizer")
-            made_of = making.opened("tokens"), _config(making), making.variant
-            return WholeWriter(
-                partial(write_attributes, *made_of, calls=calls, recipe=making.recipe)
-            )
-        made_of = making.opened("tokens"), _config(making), making.variant
-        files = _tables_of(making)
-        return WholeWriter(partial(write_attributes, *made_of, files=files, recipe=making.recipe))
+            from tokflow.attributes.function import compute
+
+            raw, documents = making.graph.raw(making.key), making.of(DocumentsConfig)
+            made_of = shard, config, function, raw, documents, making.opened("tokenizer")
+            aligned: Callable[[], Aligned] = partial(compute, *made_of)
+        else:
+            from tokflow.attributes.tables import align
+
+            tables = _tables_of(making)
+            files, are_own = tables.of(_raw_files(making)), tables.are_own
+            aligned = partial(align, shard, config, files, name, are_own=are_own)
+        return WholeWriter(partial(write_attributes, shard, name, aligned, recipe=making.recipe))
 
     def open(self, stored: StoredOutput, inputs: Opened) -> pa.Table:
         """Return the columns, one row per document."""
@@ -120,34 +127,52 @@ def _function_recipe(config: AttributeConfig, **decides: str) -> Recipe:
     return Recipe(stage="attributes", version=ATTRIBUTES_VERSION, config=fields, parents={})
 
 
-def _recipe(config: AttributeConfig, tables: Sequence[str], **parents: str) -> Recipe:
-    fields = {"key": config.key, "columns": config.columns, "tables": [*tables]}
+def _recipe(config: AttributeConfig, tables: str, **parents: str) -> Recipe:
+    fields = {"key": config.key, "columns": config.columns, "tables": tables}
     return Recipe(stage="attributes", version=ATTRIBUTES_VERSION, config=fields, parents=parents)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Tables:
     """The tables of an attribute."""
 
     files: Mapping[str, RawFile]
-    of_raw: Mapping[str, str]
-    """Raw file to its own table; empty where all go with all."""
+    """By their keys or, of raw files of their own, by those of these."""
+    are_own: bool
+    """True if each is of the raw file of its name; else all go with all."""
 
-    def of(self, raw_files: Sequence[str]) -> list[RawFile]:
-        """Return the tables of some raw files."""
-        chosen = [self.of_raw[key] for key in raw_files] if self.of_raw else self.files
-        return [self.files[key] for key in dict.fromkeys(chosen)]
+    def of(self, raw_files: Sequence[str]) -> dict[str, RawFile]:
+        """Return the tables that documents of some raw files are looked up in."""
+        if not self.are_own:
+            return dict(self.files)
+        return {key: self.files[key] for key in raw_files if key in self.files}
+
+    def digest(self, raw_files: Sequence[str]) -> str:
+        """Return the digest of the tables of some raw files."""
+        return _digest_of(self.of(raw_files)) if self.are_own else self._digest_of_all
+
+    @cached_property
+    def _digest_of_all(self) -> str:
+        return _digest_of(self.files)
 
 
-def _tables_of(making: Making) -> list[RawFile]:
-    """Return the tables that a partition's documents are looked up in. Raises: TokflowError."""
+def _digest_of(files: Mapping[str, RawFile]) -> str:
+    return hashlib.sha256("\n".join(of.sha256 for of in files.values()).encode()).hexdigest()
+
+
+def _raw_files(making: Making) -> list[str]:
+    """Return the keys of the raw files of a partition."""
+    return [of.key for of in making.graph.partitions[making.key]]
+
+
+def _tables_of(making: Making) -> _Tables:
+    """Return the tables of an attribute, found once for all partitions. Raises: TokflowError."""
 
     def of_all() -> dict[str, _Tables]:
         named = making.of(DeclaredAttributes).named
         return {n: _found(making.graph, n, of) for n, of in named.items() if of.files}
 
-    tables = making.graph.shared(ATTRIBUTES, of_all)[making.variant]
-    return tables.of([of.key for of in making.graph.partitions[making.key]])
+    return making.graph.shared(ATTRIBUTES, of_all)[making.variant]
 
 
 def _found(graph: Graph, name: str, config: AttributeConfig) -> _Tables:
@@ -163,18 +188,17 @@ def _found(graph: Graph, name: str, config: AttributeConfig) -> _Tables:
         )
     paths = {key: Path(of.url) for key, of in sources.items()}
     files = hash_files(paths, store=graph.dataset.folder)
-    by_stem = {_stem(key): key for key in paths}
-    of_raw = {key: by_stem[_stem(key)] for key in graph.sources if _stem(key) in by_stem}
-    is_each = len(of_raw) == len(graph.sources) and len(by_stem) == len(paths)
-    if config.key == "row" and not is_each:
-        without = sorted(graph.sources.keys() - of_raw.keys()) or [*paths]
+    raw_files = {_stem(key): key for key in graph.sources}
+    of_raw = {raw_files[_stem(key)]: of for key, of in files.items() if _stem(key) in raw_files}
+    are_own = len(of_raw) == len(files) and len(raw_files) == len(graph.sources)
+    if config.key == "row" and not are_own:
         raise ConfigError(
             where=where,
             expected="a table for each raw file, of its name, for `key: row` counts in each",
-            found=f"{len(paths):,} tables, and none of its own for {first_five(without)}",
+            found=f"tables of other names, such as {first_five(list(files))}",
             remedy="name the tables as the raw files, or align by another `key`",
         )
-    return _Tables(files, of_raw if is_each else {})
+    return _Tables(of_raw if are_own else files, are_own)
 
 
 def _stem(key: str) -> str:
@@ -185,33 +209,26 @@ def _stem(key: str) -> str:
 
 def write_attributes(
     shard: TokenShard,
-    config: AttributeConfig,
     name: str,
+    aligned: "Callable[[], Aligned]",
     folder: Path,
     *,
-    files: Sequence[RawFile] = (),
-    calls: tuple[UserFunction, RawPartition, DocumentsConfig, Tokenizer] | None = None,
     recipe: Recipe,
 ) -> None:
-    """Write the attributes of one shard into the empty `folder`, manifest last: those of the tables
-    `files`, or of what `compute` calls. Raises: as these."""
-    from tokflow.attributes.function import compute
-    from tokflow.attributes.tables import TYPES, align
-
+    """Write the attributes of one shard into the empty `folder`, manifest last. Raises: as
+    `aligned`, which gives them."""
     started = time.perf_counter()
-    found = compute(shard, config, *calls) if calls else align(shard, config, files, name)
-    schema = pa.schema({column: TYPES[kind] for column, kind in config.columns.items()})
-    with TableWriter(folder / ATTRIBUTES_NAME, schema, rows_per_group=65_536) as table:
+    found = aligned()
+    with TableWriter(
+        folder / ATTRIBUTES_NAME, found.columns.schema, rows_per_group=65_536
+    ) as table:
         table.add(found.columns)
+    unused = {} if found.num_unused is None else {"num_unused_rows": found.num_unused}
     manifest = Manifest(
         recipe=recipe,
         dataset=shard.manifest.dataset,
         partition=shard.manifest.partition,
-        counts={
-            "num_documents": len(found.columns),
-            "num_without": found.num_without,
-            "num_unused_rows": found.num_unused,
-        },
+        counts={"num_documents": len(found.columns), "num_without": found.num_without, **unused},
         details={"name": name},
         files=checksums(folder, known={ATTRIBUTES_NAME: table.entry()}),
     )

@@ -1,6 +1,6 @@
 """Tables from outside, read and aligned with the documents of a token shard."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +22,12 @@ TYPES: Mapping[Kind, pa.DataType] = {
     "bool": pa.bool_(),
 }
 
+MAX_INTEGER = 2**53
+"""Whole numbers from there on are not all float64."""
+
+Columns = tuple[tuple[str, Kind], ...]
+"""Names of columns and what they are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
@@ -29,73 +35,65 @@ class Aligned:
 
     columns: pa.Table
     num_without: int
-    """Documents that no row is of; their values are null."""
-    num_unused: int
-    """Rows that are of no document."""
+    """Documents without a row; their values are null."""
+    num_unused: int | None = None
+    """Rows without a document; None where the tables are those of other raw files, too."""
 
 
 def align(
-    shard: TokenShard, config: AttributeConfig, files: Sequence[RawFile], name: str
+    shard: TokenShard,
+    config: AttributeConfig,
+    files: Mapping[str, RawFile],
+    name: str,
+    *,
+    are_own: bool,
 ) -> Aligned:
     """Return the columns of tables for each document of a shard.
 
+    `are_own`: the tables have rows of its raw files alone, and `files` has them by the keys of
+    these.
+
     Raises: ConfigError for a table without the key or a column, a key that is null or there twice,
-    values that are not what the config says, and tables of which no row is of a document.
+    values that are not what the config says, and own tables without a row of any document;
+    ChangedFileError for one that changed after it was hashed.
     """
-    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
-    where = f"attributes.{name}: {files[0].path}{more}"
-    names, own = (config.key, *config.columns), _keys_of(shard, config.key)
-    if config.key == "row":  # of each raw file, in the order of its files
-        tables = [_read((file,), names) for file in files]
-        rows = [_as_keys(of["row"].combine_chunks(), own.type, where) for of in tables]
-        moved = [to_numpy(of) + at for of, at in zip(rows, shard.origins.first_rows, strict=True)]
-        table, keys = pa.concat_tables(tables), to_arrow(np.concatenate(moved))
+    own, columns = _keys_of(shard, config.key), tuple(config.columns.items())
+    if config.key == "row":  # it counts in each raw file
+        each = {key: _keyed((file,), "row", own.type, columns) for key, file in files.items()}
+        moved = [to_numpy(keys) + shard.origins.row_of(of, 0) for of, (_, keys) in each.items()]
+        keys = to_arrow(np.concatenate([np.zeros(0, dtype=np.int64), *moved]))
+        table = pa.concat_tables([empty_table(config), *(of for of, _ in each.values())])
+    elif files:
+        table, keys = _keyed(tuple(files.values()), config.key, own.type, columns)
     else:
-        table = _read(tuple(files), names)
-        keys = _as_keys(table[config.key].combine_chunks(), own.type, where)
-    at = _places(own, keys, where)
-    num_found = len(own) - at.null_count
-    if len(own) and not num_found:
+        table, keys = empty_table(config), pa.array([], own.type)
+    at = pc.index_in(own, value_set=keys).cast(pa.int64())
+    if are_own and len(table) and len(own) and at.null_count == len(own):
         raise ConfigError(
-            where=where,
+            where=f"attributes.{name}: {next(iter(files.values())).path}",
             expected=f"a row for some document of {shard.manifest.partition} by its {config.key}",
             found=f"{len(table):,} rows, none of a document",
-            remedy=f"correct attributes.{name}.key, or the files",
+            remedy=f"correct attributes.{name}.key, or the file",
         )
-    taken = table.select(list(config.columns)).take(at)
-    used = np.unique(to_numpy(at.drop_null()))
-    return Aligned(as_declared(taken, config, where), at.null_count, len(table) - len(used))
+    num_used = len(np.unique(to_numpy(at.drop_null())))
+    num_unused = len(table) - num_used if are_own else None
+    return Aligned(table.take(at), at.null_count, num_unused)
 
 
-def as_declared(table: pa.Table, config: AttributeConfig, where: str) -> pa.Table:
-    """Return the columns as what the config says that they are. Raises: ConfigError."""
-    return pa.table(
-        {
-            column: _of_kind(table[column].combine_chunks(), kind, f"{where}: {column}")
-            for column, kind in config.columns.items()
-        }
-    )
+def empty_table(config: AttributeConfig) -> pa.Table:
+    """Return the columns without a row."""
+    schema = pa.schema({column: TYPES[kind] for column, kind in config.columns.items()})
+    table: pa.Table = schema.empty_table()
+    return table
 
 
-def _places(own: pa.Array, keys: pa.Array, where: str) -> pa.Array:
-    """Return the row of a table for each key of a document, null where there is none.
-
-    Raises: ConfigError for a key of the table that is there twice.
-    """
-    if len(own) == len(keys) and own.equals(keys) and keys.type == pa.int64():
-        return to_arrow(np.arange(len(own)))  # the usual case: a table made in our order
-    encoded = keys.dictionary_encode()
-    if len(encoded.dictionary) < len(keys):
-        counts = np.bincount(to_numpy(encoded.indices))
-        twice = encoded.dictionary.take(to_arrow(np.flatnonzero(counts > 1)[:1]))[0].as_py()
-        shown = twice.hex() if isinstance(twice, bytes) else repr(twice)
-        raise ConfigError(
-            where=where,
-            expected="each key once",
-            found=f"{np.count_nonzero(counts > 1):,} several times, such as {shown}",
-            remedy="leave one row of each",
-        )
-    return pc.index_in(own, value_set=encoded.dictionary).cast(pa.int64())
+def as_declared(table: pa.Table, columns: Columns, where: str) -> pa.Table:
+    """Return the columns as what they are said to be. Raises: ConfigError."""
+    found = {
+        column: _of_kind(table[column].combine_chunks(), kind, f"{where}: {column}")
+        for column, kind in columns
+    }
+    return pa.table(found, schema=pa.schema({column: TYPES[kind] for column, kind in columns}))
 
 
 def _keys_of(shard: TokenShard, key: str) -> pa.Array:
@@ -103,6 +101,35 @@ def _keys_of(shard: TokenShard, key: str) -> pa.Array:
     if key in OWN_KEYS:
         return shard.documents([key])[key].combine_chunks()
     return shard.kept_columns()[key].combine_chunks()
+
+
+@lru_cache(maxsize=4)
+def _keyed(
+    files: tuple[RawFile, ...], key: str, key_type: pa.DataType, columns: Columns
+) -> tuple[pa.Table, pa.Array]:
+    """Return the columns of tables, one after another, and the key of each row.
+
+    Raises: ConfigError, also for a key that is null or there twice; ChangedFileError.
+    """
+    tables, keys = [], []
+    for file in files:
+        table = _read(file.path, key, key_type, columns)
+        check_unchanged(file)
+        keys.append(_as_keys(table[key].combine_chunks(), key_type, str(file.path)))
+        tables.append(as_declared(table, columns, str(file.path)))
+    all_keys = pa.chunked_array(keys).combine_chunks()
+    encoded = all_keys.dictionary_encode()
+    if len(encoded.dictionary) < len(all_keys):
+        counts = np.bincount(to_numpy(encoded.indices))
+        twice = encoded.dictionary.take(to_arrow(np.flatnonzero(counts > 1)[:1]))[0].as_py()
+        shown = twice.hex() if isinstance(twice, bytes) else repr(twice)
+        raise ConfigError(
+            where=f"{files[0].path}" + f" and {len(files) - 1:,} more" * (len(files) > 1),
+            expected="each key once",
+            found=f"{np.count_nonzero(counts > 1):,} several times, such as {shown}",
+            remedy="leave one row of each",
+        )
+    return pa.concat_tables(tables), all_keys
 
 
 def _as_keys(found: pa.Array, wanted: pa.DataType, where: str) -> pa.Array:
@@ -129,7 +156,7 @@ def _as_keys(found: pa.Array, wanted: pa.DataType, where: str) -> pa.Array:
 
 
 def _of_kind(values: pa.Array, kind: Kind, where: str) -> pa.Array:
-    """Return values as what the config says that they are. Raises: ConfigError."""
+    """Return values as what they are said to be. Raises: ConfigError."""
     found = values.type
     is_kind = {
         "number": pa.types.is_integer(found) or pa.types.is_floating(found),
@@ -137,55 +164,74 @@ def _of_kind(values: pa.Array, kind: Kind, where: str) -> pa.Array:
         "bool": pa.types.is_boolean(found),
     }[kind]
     is_coded = pa.types.is_dictionary(found) and kind == "text"
-    if not (is_kind or is_coded or pa.types.is_null(found)):
+    problem = None if is_kind or is_coded or pa.types.is_null(found) else str(found)
+    if pa.types.is_integer(found) and len(values) > values.null_count:
+        least, most = (of.as_py() for of in pc.min_max(values).values())
+        problem = f"{max(most, -least):,}" if max(most, -least) >= MAX_INTEGER else problem
+    if problem:
         raise ConfigError(
             where=where,
-            expected=f"a column of {kind}",
-            found=str(found),
+            expected=f"a column of {kind}" + f" below {MAX_INTEGER:,}" * (kind == "number"),
+            found=problem,
             remedy=f"correct `columns`, or write {kind} into the table",
         )
-    numbers = values.cast(TYPES[kind], safe=False)
-    if kind == "number":  # a value that is none is missing
-        return pc.if_else(pc.is_finite(numbers), numbers, None)
-    return numbers
+    cast = values.cast(TYPES[kind], safe=False)
+    return pc.if_else(pc.is_finite(cast), cast, None) if kind == "number" else cast
 
 
-@lru_cache(maxsize=2)
-def _read(files: tuple[RawFile, ...], columns: tuple[str, ...]) -> pa.Table:
-    """Return the columns of tables, one after another.
+def _read(path: Path, key: str, key_type: pa.DataType, columns: Columns) -> pa.Table:
+    """Return the key and the columns of one table. Raises: ConfigError."""
+    kinds = ", ".join(f"{column} ({kind})" for column, kind in columns)
+    key_type = pa.int64() if key_type == pa.int64() else pa.string()
+    types = {key: key_type, **{column: TYPES[kind] for column, kind in columns}}
+    try:
+        table = _table(path, types)
+        missing = [name for name in types if name not in table.column_names]
+        found = ", ".join(table.column_names) + f", without {', '.join(missing)}"
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError) as error:
+        missing, found = [key], str(error).splitlines()[0]
+    if missing:
+        raise ConfigError(
+            where=str(path),
+            expected=f"a table of parquet, jsonl or csv with {key}, {kinds}",
+            found=found,
+            remedy="correct the file, or `attributes`",
+        )
+    return table
 
-    Raises: ConfigError; ChangedFileError where one is another than was hashed.
-    """
-    tables = []
-    for file in files:
-        path = file.path
-        try:
-            table = _table(path)
-        except (pa.ArrowInvalid, OSError) as error:
-            found = str(error).splitlines()[0]
-            raise _unreadable(path, "a table of parquet, jsonl or csv", found) from error
-        if missing := [of for of in columns if of not in table.column_names]:
-            there = f"{', '.join(table.column_names)}, without {', '.join(missing)}"
-            raise _unreadable(path, f"columns {', '.join(columns)}", there)
-        check_unchanged(file)
-        tables.append(table.select(columns))
-    return pa.concat_tables(tables, promote_options="permissive")
 
-
-def _table(path: Path) -> pa.Table:
+def _table(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return columns of a table; of csv and jsonl, which have no types, in these."""
     import pyarrow.csv
     import pyarrow.json
     import pyarrow.parquet
 
-    match path.suffixes:
-        case [*_, ".parquet"]:
-            return pyarrow.parquet.read_table(path, partitioning=None)
-        case [*_, ".csv"] | [*_, ".csv", ".gz"]:
-            return pyarrow.csv.read_csv(path)
-    return pyarrow.json.read_json(path)
+    if path.stat().st_size == 0:
+        return pa.schema(types).empty_table()
+    if ".parquet" in path.suffixes:
+        return pyarrow.parquet.read_table(path, columns=list(types), partitioning=None)
+    if ".csv" in path.suffixes:
+        options = pyarrow.csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            strings_can_be_null=True,
+            null_values=[""],
+        )
+        return pyarrow.csv.read_csv(path, convert_options=options)
+    try:
+        table = _json(path, types)
+    except pa.ArrowInvalid:  # keys that are whole numbers
+        table = _json(path, {**types, next(iter(types)): pa.int64()})
+    if empty := [name for name in types if table[name].null_count == len(table)]:
+        there = pyarrow.json.read_json(path).column_names
+        return table.drop_columns([name for name in empty if name not in there])
+    return table
 
 
-def _unreadable(path: Path, expected: str, found: str) -> ConfigError:
-    return ConfigError(
-        where=str(path), expected=expected, found=found, remedy="correct the file, or `attributes`"
+def _json(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
+    import pyarrow.json
+
+    options = pyarrow.json.ParseOptions(
+        explicit_schema=pa.schema(types), unexpected_field_behavior="ignore"
     )
+    return pyarrow.json.read_json(path, parse_options=options)

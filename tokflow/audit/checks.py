@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.attributes.stage import ATTRIBUTES
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
@@ -23,6 +24,7 @@ from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.errors import TokflowError, message_of, shortened
 from tokflow.exports.part import inputs_of
 from tokflow.exports.stage import EXPORT, parts_of
+from tokflow.pipeline.describe import total_counts
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.selection.stage import SELECTION, rule_rows
@@ -142,18 +144,30 @@ def _split_shares_no_text(graph: BuildGraph, *outputs: Output) -> list[str]:
     return find_shared_texts([graph.open_split(of.name) for of in outputs])
 
 
+def _attributes_fit(graph: BuildGraph, *outputs: Output) -> list[str]:
+    """Some document of this run has a row in the tables, or a value of the function."""
+    problems = []
+    for name in dict.fromkeys(of.variant for of in outputs):
+        counts = total_counts(of.counts for of in outputs if of.variant == name)
+        if counts["num_documents"] and counts["num_without"] == counts["num_documents"]:
+            problems.append(f"attributes.{name}: no document has a value; correct its `key`")
+    return problems
+
+
 def _selection_is_even(graph: BuildGraph, *outputs: Output) -> list[str]:
-    """No raw file loses more than 80 % of its documents to `select` where the middle one loses less
-    than 40 %, and no rule finds more than 1 % of documents without a value."""
+    """No raw file, or group, loses more than 80 % of its documents to `select` where the middle one
+    of the rest loses less than 40 %, and no rule finds more than 1 % of documents without a
+    value."""
     found = {of.name: of.manifest() for of in outputs}
     lost = {
         key: of.counts["num_unselected"] / num
         for key, of in found.items()
         if (num := _num_looked_at(of))
     }
-    middle = float(np.median([*lost.values()])) if lost else 1.0
+    usual = [share for share in lost.values() if share <= MUCH_LOST]
+    middle = float(np.median(usual)) if usual else 1.0
     uneven = [
-        f"{key}: select leaves out {share:.0%} of the documents, of the middle file {middle:.0%}"
+        f"{key}: select leaves out {share:.0%} of the documents, of other files {middle:.0%}"
         for key, share in lost.items()
         if share > MUCH_LOST and middle < LITTLE_LOST
     ]
@@ -197,6 +211,7 @@ CHECKS: Mapping[str, Mapping[str, OutputCheck]] = {
         "accounting_closes": OutputCheck(find=_tokens_close),
         "equal_to_reference": OutputCheck(find=_tokens_equal_reference, covers="sample"),
     },
+    ATTRIBUTES.name: {"fit": OutputCheck(find=_attributes_fit, covers="all")},
     SELECTION.name: {
         "is_even": OutputCheck(find=_selection_is_even, covers="all", is_warning=True),
     },

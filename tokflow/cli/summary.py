@@ -232,6 +232,9 @@ def _not_selected(selections: Sequence[StageResult]) -> Iterator[str]:
     if total is None or not total.whole["num_unselected"]:
         return
     kept, left_out = total.whole["num_documents"], total.whole["num_unselected"]
+    if not kept:
+        yield f"warning: select keeps none of {counted(left_out, 'document')}"
+        return
     least = sorted(of_files, key=lambda name: (of_files[name]["kept_fraction"], name))
     shares = [f"{of} {formatted('kept_fraction', of_files[of]['kept_fraction'])}" for of in least]
     share = formatted("kept_fraction", total.whole["kept_fraction"])

@@ -190,7 +190,8 @@ def _declared_in(path: Path, base: Path | None = None) -> Iterator[Declaration]:
     base = base or (project.root if project else folder)
     document = Declaration(path.stem, path, 0, base, {}, "")
     for index, fields in enumerate(read_documents(path)):
-        is_component = "type" in fields or "attributes" in fields
+        is_bare = "name" in fields or "datasets" in fields  # with attributes of its documents
+        is_component = "type" in fields or ("attributes" in fields and not is_bare)
         yield from declared_by(document, fields, index=index, is_component=is_component)
 
 

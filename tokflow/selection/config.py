@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 from tokflow.attributes.config import DeclaredAttributes, Kind
@@ -45,9 +46,7 @@ class SelectConfig(Config):
         """
         if not self.expression.strip():
             return None
-        from tokflow.selection.expression import parse
-
-        found = parse(self.expression, columns_of(dataset))
+        found = _parsed(self.expression, tuple(columns_of(dataset).items()))
         kept, of_attributes = (
             dataset.of(DocumentsConfig).keep_columns,
             dataset.of(DeclaredAttributes),
@@ -57,16 +56,32 @@ class SelectConfig(Config):
             raise ConfigError(
                 where="",
                 expected="a column with one meaning",
-                found=f"{twice[0]}, which two have of: every dataset, documents.keep_columns, "
-                "attributes",
+                found=f"{twice[0]}, which more than one of these has: every dataset, "
+                "documents.keep_columns, attributes",
                 remedy="write `name.column` for that of an attribute, or rename the column",
             )
         return found
 
 
+@lru_cache(256)
+def _parsed(expression: str, columns: tuple[tuple[str, Kind], ...]) -> "Expression":
+    from tokflow.selection.expression import parse
+
+    return parse(expression, dict(columns))
+
+
 def as_select(select: object) -> object:
-    """Return the fields that an expression stands for; anything else as it is."""
-    return {"expression": select} if isinstance(select, str) else select
+    """Return the fields that an expression, or null, stands for. Raises: ConfigError."""
+    if select is None or isinstance(select, str):
+        return {"expression": select or ""}
+    if isinstance(select, Mapping | SelectConfig):
+        return select
+    raise ConfigError(
+        where="",
+        expected="an expression, such as num_tokens >= 20",
+        found=repr(select),
+        remedy="write one expression; `and` joins several",
+    )
 
 
 def columns_of(dataset: DatasetConfig) -> dict[str, Kind]:

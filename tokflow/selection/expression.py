@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tokflow.attributes.config import Kind
 from tokflow.errors import ConfigError, nearest
+from tokflow.store.config import relocated
 from tokflow.store.tables import to_numpy
 
 MAX_CHARS = 10_000
@@ -51,6 +52,20 @@ _OF_TEXT: dict[str, Callable[[Any, str], Any]] = {
     "startswith": lambda text, part: pc.starts_with(text, pattern=part),
     "endswith": lambda text, part: pc.ends_with(text, pattern=part),
 }
+SIGNS = {
+    "&&": "write `and`",
+    "||": "write `or`",
+    " AND ": "write `and`",
+    " OR ": "write `or`",
+    "!": "write `not`",
+    " = ": "write `==`",
+    "=": "write `==` for equal",
+}
+"""Remedies for what other languages have, where the text is no Python."""
+
+WORDS = {"true": "write True", "false": "write False", "null": "write `is None`"}
+"""Remedies for names that other languages have."""
+
 GRAMMAR = (
     "comparisons, and, or, not, in, + - * /, .startswith(''), .endswith(''), number(), quantile()"
 )
@@ -62,8 +77,9 @@ class KnownValues:
 
     columns: Mapping[str, pa.Array]
     """float64, string or bool, with nulls."""
-    quantiles: Mapping[str, float | None] = field(default_factory=dict)
-    """By what `Quantile.name` is; None where no document has a value."""
+    quantiles: Mapping[str, float | pa.Array | None] = field(default_factory=dict)
+    """Quantiles by their names: of all files, or one for each document; None where no document has
+    a value."""
 
 
 Run: TypeAlias = Callable[[KnownValues], Any]
@@ -128,23 +144,29 @@ def parse(text: str, columns: Mapping[str, Kind]) -> Expression:
     column that is not there, and kinds that do not go together.
     """
     if len(text) > MAX_CHARS:
-        _refuse(None, f"at most {MAX_CHARS:,} characters", f"{len(text):,}", "shorten it")
-    try:
-        tree = ast.parse(" ".join(text.split("\n")).strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        at = getattr(error, "offset", None)
-        where = f"character {at}" if at else ""
-        expected, found = "an expression, such as num_tokens >= 20", getattr(error, "msg", error)
-        raise ConfigError(
-            where=where, expected=expected, found=str(found), remedy=f"correct it: {GRAMMAR}"
-        ) from None
+        raise _error(f"at most {MAX_CHARS:,} characters", f"{len(text):,}", "shorten it")
     compiler = _Compiler(columns)
-    match tree:
-        case ast.BoolOp(op=ast.And()):
-            terms = tree.values
-        case _:
-            terms = [tree]
-    rules = tuple(Rule(ast.unparse(term), compiler.expect("bool", term)) for term in terms)
+    try:
+        tree = ast.parse(f"({text}\n)", mode="eval").body  # brackets, for it may have lines
+        match tree:
+            case ast.BoolOp(op=ast.And()):
+                terms = tree.values
+            case _:
+                terms = [tree]
+        rules = tuple(Rule(ast.unparse(term), compiler.expect("bool", term)) for term in terms)
+    except _RefusedError as refused:
+        error = refused.error
+        raise relocated(error, _place(text, refused.line, refused.num_bytes)) from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line, at = getattr(error, "lineno", None) or 0, getattr(error, "offset", None) or 0
+        is_inside = 0 < line <= len(lines := text.split("\n")) and at
+        before = lines[line - 1][: at - 1 - (line == 1)] if is_inside else None
+        raise ConfigError(
+            where="" if before is None else _place(text, line, len(f"({before}".encode())),
+            expected="an expression, such as num_tokens >= 20",
+            found=str(getattr(error, "msg", error)),
+            remedy=next((said for sign, said in SIGNS.items() if sign in text), GRAMMAR),
+        ) from None
     return Expression(
         text=ast.unparse(tree),
         rules=rules,
@@ -153,13 +175,28 @@ def parse(text: str, columns: Mapping[str, Kind]) -> Expression:
     )
 
 
-def _refuse(node: ast.AST | None, expected: str, found: str, remedy: str = "") -> NoReturn:
-    raise ConfigError(
-        where=f"character {getattr(node, 'col_offset', 0) + 1}" if node else "",
-        expected=expected,
-        found=found,
-        remedy=remedy or "correct the expression",
-    )
+class _RefusedError(Exception):
+    """A node that is not in the grammar, or does not fit."""
+
+    def __init__(self, node: ast.expr, error: ConfigError) -> None:
+        super().__init__(error)
+        self.error, self.line, self.num_bytes = error, node.lineno, node.col_offset
+
+
+def _place(text: str, line: int, num_bytes: int) -> str:
+    """Return where something begins, from the bytes of UTF-8 before it in its line; the first line
+    has a bracket before it."""
+    before = text.split("\n")[line - 1].encode()[: num_bytes - (line == 1)]
+    return f"line {line}, " * (line > 1) + f"character {len(before.decode(errors='ignore')) + 1}"
+
+
+def _error(expected: str, found: str, remedy: str = "") -> ConfigError:
+    remedy = remedy or "correct the expression"
+    return ConfigError(where="", expected=expected, found=found, remedy=remedy)
+
+
+def _refuse(node: ast.expr, expected: str, found: str, remedy: str = "") -> NoReturn:
+    raise _RefusedError(node, _error(expected, found, remedy))
 
 
 class _Compiler:
@@ -175,7 +212,9 @@ class _Compiler:
         """Return what computes a node of this kind."""
         found, run = self.compile(node)
         if found != kind:
-            _refuse(node, f"a {kind}", f"a {found}: {_shown(node)}")
+            is_text = (kind, found) == ("number", "text") and not _is_literal(node)
+            remedy = f"write number({_shown(node)})" if is_text else ""
+            _refuse(node, f"a {kind}", f"a {found}: {_shown(node)}", remedy)
         return run
 
     def compile(self, node: ast.expr) -> tuple[Kind, Run]:
@@ -207,15 +246,15 @@ class _Compiler:
             case ast.BinOp() if type(node.op) in _ARITHMETIC:
                 left, right = (self.expect("number", of) for of in (node.left, node.right))
                 operator = _ARITHMETIC[type(node.op)]
-                return "number", lambda of: operator(left(of), right(of))
+                return "number", lambda of: _finite(operator(left(of), right(of)))
             case ast.Compare():
                 operands = [node.left, *node.comparators]
                 triples = zip(operands, node.ops, node.comparators, strict=False)
                 runs = [self._compare(*triple) for triple in triples]
                 return "bool", lambda of: _folded(pc.and_kleene, [run(of) for run in runs])
             case ast.Call(func=ast.Name(id="number"), args=[of_text], keywords=[]):
-                run, name = self.expect("text", of_text), _shown(node)
-                return "number", lambda of: _as_number(run(of), name)
+                run = self.expect("text", of_text)
+                return "number", lambda of: _as_number(run(of))
             case ast.Call(
                 func=ast.Attribute(value=of_text, attr=attr),
                 args=[ast.Constant(value=str(part))],
@@ -232,7 +271,8 @@ class _Compiler:
         name = _shown(node)
         if name not in self.columns:
             expected = f"a column: {', '.join(self.columns)}"
-            remedy = nearest(name, [*self.columns]) or "add it to documents.keep_columns"
+            remedy = WORDS.get(name) or nearest(name, [*self.columns])
+            remedy = remedy or "add it to documents.keep_columns"
             _refuse(node, expected, name, remedy)
         self.names.add(name)
         return self.columns[name], lambda of: of.columns[name]
@@ -249,12 +289,25 @@ class _Compiler:
                 return run if isinstance(op, ast.In) else lambda of: pc.invert(run(of))
         if type(op) not in _COMPARISONS:
             _refuse(right, "`is None`, or == in place of `is`", _shown(right))
-        kind, first = self.compile(left)
-        second = self._quantile(right, of=left) or self.expect(kind, right)
+        if (first := self._quantile(left, of=right)) is not None:
+            kind, second = self.compile(right)
+        else:
+            kind, first = self.compile(left)
+            second = self._quantile(right, of=left) or self._same(kind, left, right)
         if kind == "bool" and not isinstance(op, ast.Eq | ast.NotEq):
             _refuse(right, "== or != of a bool", _shown(right))
         compare = _COMPARISONS[type(op)]
         return lambda of: compare(first(of), second(of))
+
+    def _same(self, kind: Kind, left: ast.expr, right: ast.expr) -> Run:
+        """Return what computes the other side of a comparison."""
+        found, run = self.compile(right)
+        if found != kind:
+            sides = {kind: left, found: right}
+            is_mixed = set(sides) == {"text", "number"} and not _is_literal(sides["text"])
+            remedy = f"write number({_shown(sides['text'])})" if is_mixed else ""
+            _refuse(right, f"a {kind}", f"a {found}: {_shown(right)}", remedy)
+        return run
 
     def _contains(self, left: ast.expr, right: ast.expr) -> Run:
         """Return whether a value is in a list, or a text within another."""
@@ -280,14 +333,16 @@ class _Compiler:
         if not (isinstance(node, ast.Call) and _shown(node.func) in QUANTILES):
             return None
         match node.args, node.keywords:
-            case [ast.Constant(value=float() | int() as fraction)], [] if 0 <= fraction <= 1:
+            case [ast.Constant(value=float() | int() as fraction)], [] if (
+                0 <= fraction <= 1 and not isinstance(fraction, bool)
+            ):
                 if _is_literal(of):
                     _refuse(of, "a column beside a quantile", _shown(of))
                 values, name = self.expect("number", of), f"{_shown(of)}: {_shown(node)}"
                 scope = QUANTILES[_shown(node.func)]
                 found = Quantile(name, float(fraction), scope, values)
                 self.quantiles[name] = found
-                return lambda of: _scalar(of.quantiles[name])
+                return lambda of: _limit(of.quantiles[name])
         _refuse(node, f"{_shown(node.func)}(0.9), a share from 0 to 1", _shown(node))
 
 
@@ -301,7 +356,7 @@ def _constant(node: ast.Constant) -> tuple[Kind, Run]:
             _refuse(node, "a finite number", str(value))
         case int() | float() as value:
             found = "number", pa.scalar(float(value))
-        case str() as value:
+        case str() as value if value.isascii() or _is_utf8(value):
             found = "text", pa.scalar(value)
         case _:
             _refuse(
@@ -313,8 +368,13 @@ def _constant(node: ast.Constant) -> tuple[Kind, Run]:
     return kind, lambda _: scalar
 
 
-def _scalar(value: float | None) -> pa.Scalar:
-    return pa.scalar(value, pa.float64())
+def _limit(value: float | pa.Array | None) -> pa.Array | pa.Scalar:
+    return value if isinstance(value, pa.Array) else pa.scalar(value, pa.float64())
+
+
+def _finite(numbers: Any) -> Any:
+    """Return numbers, null in place of one that is none: of an overflow nothing is known."""
+    return pc.if_else(pc.is_finite(numbers), numbers, None)
 
 
 def _folded(operator: Callable[[Any, Any], Any], values: list[Any]) -> Any:
@@ -329,17 +389,14 @@ def _is_in(values: Any, known: pa.Array) -> Any:
     return pc.if_else(pc.is_valid(values), pc.is_in(values, value_set=known), None)
 
 
-def _as_number(text: Any, name: str) -> Any:
-    """Return the numbers that texts are, null for those that are none.
+def _is_utf8(text: str) -> bool:
+    return text.encode(errors="replace").decode() == text
 
-    Raises: ConfigError where none of them is.
-    """
+
+def _as_number(text: Any) -> Any:
+    """Return the numbers that texts are, null for those that are none."""
     numbers = pc.if_else(pc.match_substring_regex(text, pattern=NUMBER), text, None)
-    if isinstance(text, pa.Array) and text.null_count < len(text) == numbers.null_count:
-        _refuse(
-            None, f"some text that is a number, for {name}", repr(pc.drop_null(text)[0].as_py())
-        )
-    return pc.cast(pc.utf8_trim_whitespace(numbers), pa.float64())
+    return _finite(pc.cast(pc.utf8_trim_whitespace(numbers), pa.float64()))
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -14,19 +14,17 @@ import pyarrow as pa
 
 from tokflow.attributes.config import DeclaredAttributes, Kind
 from tokflow.attributes.stage import ATTRIBUTES
-from tokflow.errors import ConfigError
 from tokflow.selection.config import SelectConfig, columns_of
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
-from tokflow.store.config import relocated
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import TableWriter, make_table, read_table, to_numpy
+from tokflow.store.tables import TableWriter, make_table, read_table, to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard
 
 if (
     TYPE_CHECKING
 ):  # it imports pyarrow.compute, which datasets without a selection need not wait for
-    from tokflow.selection.expression import Expression, KnownValues
+    from tokflow.selection.expression import Expression, KnownValues, Quantile
 
 SELECTION_VERSION = 1
 """Raised when the same input would give other bytes."""
@@ -233,6 +231,17 @@ def documents_of(
     return KnownValues(columns)
 
 
+def _of_files(quantile: "Quantile", documents: "KnownValues", shard: TokenShard) -> pa.Array:
+    """Return for each document the quantile over its raw file."""
+    values = quantile.values(documents)
+    is_known = to_numpy(values.is_valid())
+    numbers = to_numpy(values.fill_null(0.0))
+    rows, firsts = to_numpy(shard.documents(["row"])["row"]), shard.origins.first_rows
+    file = np.searchsorted(np.array(firsts), rows, side="right") - 1
+    of_each = [quantile.of(numbers[is_known & (file == number)]) for number in range(len(firsts))]
+    return pa.array(of_each, pa.float64()).take(to_arrow(file))
+
+
 def write_selection(
     shard: TokenShard,
     expression: str,
@@ -253,12 +262,9 @@ def write_selection(
     asked = parse(expression, columns)
     documents = documents_of(shard, asked.names, attributes)
     of_file = {of.name: of for of in asked.quantiles if of.name not in quantiles}
-    try:
-        own = {name: of.of(of.values_of(documents)) for name, of in of_file.items()}
-        documents = KnownValues(documents.columns, {**quantiles, **own})
-        answers = [rule(documents) for rule in asked.rules]
-    except ConfigError as error:
-        raise relocated(error, f"select: {shard.manifest.partition}") from None
+    own = {name: _of_files(of, documents, shard) for name, of in of_file.items()}
+    documents = KnownValues(documents.columns, {**quantiles, **own})
+    answers = [rule(documents) for rule in asked.rules]
     says_no = np.stack([~to_numpy(pc.fill_null(of, False)).astype(bool) for of in answers])
     num_rules_against, first = says_no.sum(axis=0), says_no.argmax(axis=0)
     left_out = np.flatnonzero(num_rules_against)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
+from tokflow.audit.checks import Checker
 from tokflow.components import make_definitions
 from tokflow.errors import ChangedFileError, ConfigError
 from tokflow.pipeline.dataset import Dataset
@@ -32,9 +33,11 @@ def write_json(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def declared(folder: Path, scores: dict[str, Any] | None = None, **attributes: Any) -> Dataset:
-    for key, rows in ROWS.items():
-        write_json(folder / "raw" / key, [{"text": text, "url": url} for text, url in rows])
+def declared(
+    folder: Path, scores: dict[str, Any] | None = None, rows: Any = ROWS, **attributes: Any
+) -> Dataset:
+    for key, of_file in rows.items():
+        write_json(folder / "raw" / key, [{"text": text, "url": url} for text, url in of_file])
     fields = {"documents": {"keep_columns": ["url"]}, "exports": ["bin"], **attributes}
     named = {"scores": {"files": "scores/*", "columns": QUALITY, **scores}} if scores else {}
     return declare(folder, attributes={**named, **fields.pop("more", {})}, **fields)
@@ -150,9 +153,8 @@ def test_what_is_not_named_by_select_makes_no_selection_again(tmp_path: Path):
     [
         ({"key": "url"}, [{"url": "u1", "quality": 1}] * 2, "each key once", "1 several times"),
         ({"key": "url"}, [{"quality": 1}, {"url": "u1"}], "a key in each row", "1 of 2 rows"),
-        ({"key": "url"}, [{"url": "x", "quality": 1}], "a row for some document", "1 rows, none"),
-        ({"key": "url"}, [{"url": "u1", "quality": "x"}], "a column of number", "string"),
-        ({"key": "url"}, [{"url": "u1"}], "columns url, quality", "url, without quality"),
+        ({"key": "url"}, [{"url": "u1", "quality": "x"}], "a table of parquet", "JSON parse error"),
+        ({"key": "url"}, [{"url": "u1"}], "a table of parquet", "url, without quality"),
         ({"key": "text_hash"}, [{"text_hash": "zz", "quality": 1}], "keys of 32 hex", "non-hex"),
     ],
 )
@@ -184,11 +186,47 @@ def test_a_table_that_changes_after_it_was_hashed_is_not_taken(
         writer.write(tmp_path, ignore)
 
 
-def test_rows_of_each_file_need_a_table_for_each(tmp_path: Path):
-    write_json(tmp_path / "scores/a.jsonl", [{"row": 0, "quality": 1}])
+def test_rows_of_each_file_need_tables_of_their_names(tmp_path: Path):
+    write_json(tmp_path / "scores/all.jsonl", [{"row": 0, "quality": 1}])
 
-    with pytest.raises(AssertionError, match=r"none of its own for b\.jsonl"):
+    with pytest.raises(AssertionError, match=r"such as all\.jsonl"):
         build(declared(tmp_path, {"key": "row"}))
+
+
+def test_a_file_without_a_table_has_no_values_and_an_empty_table_has_none(tmp_path: Path):
+    write_json(tmp_path / "scores/a.jsonl", [])
+    dataset = declared(tmp_path, {"key": "row"})
+    build(dataset)
+
+    assert values_of(dataset) == [[None, None, None], [None, None]]
+    [outcome] = Checker(graph := graph_of(dataset)).outcomes(
+        "attributes", [*graph.outputs_of("attributes", ROWS)]
+    )
+    assert outcome.problems == ["attributes.scores: no document has a value; correct its `key`"]
+
+
+def test_keys_are_text_and_whole_numbers_have_to_be_exact(tmp_path: Path):
+    (tmp_path / "scores").mkdir()
+    (tmp_path / "scores/all.csv").write_text("url,quality\n007,1\n2021-01-01,2\n")
+    urls = {"a.jsonl": [("x", "7"), ("y", "007")], "b.jsonl": [("z", "2021-01-01")]}
+    dataset = declared(tmp_path, {"key": "url"}, rows=urls)
+    build(dataset)
+    assert values_of(dataset) == [[None, 1.0], [2.0]]
+
+    (tmp_path / "scores/all.csv").unlink()
+    table = pa.table({"url": ["7"], "quality": pa.array([2**53], pa.int64())})
+    pq.write_table(table, tmp_path / "scores/all.parquet")
+    with pytest.raises(AssertionError, match="found 9,007,199,254,740,992"):
+        build(declared(tmp_path, {"key": "url"}, rows=urls))
+
+
+def test_tables_of_all_files_have_one_digest_and_no_unused_rows(tmp_path: Path):
+    rows = [{"url": url, "quality": 1} for url in ("u1", "u4", "u9")]
+    write_json(tmp_path / "scores/all.jsonl", rows)
+    dataset = declared(tmp_path, {"key": "url"})
+    build(dataset)
+
+    assert counts_of(graph_of(dataset), "a.jsonl") == {"num_documents": 3, "num_without": 2}
 
 
 @pytest.mark.parametrize(
@@ -235,6 +273,13 @@ def test_a_function_has_the_texts_in_batches_of_any_size(tmp_path: Path):
     assert problems_of(dataset) == []
 
 
+def test_a_file_without_documents_calls_no_function(tmp_path: Path):
+    dataset = declared_function(tmp_path, rows={"a.jsonl": [], "b.jsonl": [("four", None)]})
+    build(dataset)
+
+    assert values_of(dataset) == [[], [4.0]]
+
+
 def test_another_tokenizer_calls_no_function_again_and_another_module_does(tmp_path: Path):
     build(declared_function(tmp_path, exports=[]))
     other = declared_function(tmp_path, exports=[], tokenizer={"kind": "bytes", "eos": "none"})
@@ -260,6 +305,8 @@ def test_another_tokenizer_calls_no_function_again_and_another_module_does(tmp_p
         ("return {'quality': [1]}", "2 values of quality", "1"),
         ("return {'quality': texts}", "a column of number", "string"),
         ("return {'quality': [1, 'a']}", "numbers, texts or truth values", "Could not convert"),
+        ("return {'quality': 5}", "a list of values of quality", "int"),
+        ("return {'quality': [2**70] * 2}", "numbers, texts or truth values", ""),
     ],
 )
 def test_what_a_function_does_wrong_is_named_with_its_place(

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import yaml
 from dagster import DagsterInstance, DagsterRun
+
+from tokflow_tests.deploy.compose import DEPLOY
+
+pytest.importorskip("dagster_k8s", reason="it is installed by make test-deploy")
+
 from dagster_k8s.container_context import K8sContainerContext
 from dagster_k8s.models import k8s_model_from_dict, k8s_snake_case_dict
 from kubernetes.client import models
-
-from tokflow_tests.deploy.compose import DEPLOY
 
 pytestmark = pytest.mark.deploy
 

@@ -53,6 +53,7 @@ def answers(expression: str | Expression) -> list[list[bool | None]]:
         ("meta.url.endswith('b')", [False, True, None, False, False]),
         ("number(t) >= 3", [None, None, None, True, True]),
         ("n > quantile(0.5)", [True, True, None, False, False]),
+        ("quantile(0.5) < n", [True, True, None, False, False]),
         ("n <= file_quantile(0)", [False, False, None, True, False]),
         ("True", [True] * NUM),
     ],
@@ -70,11 +71,13 @@ def test_an_expression_is_yes_no_or_unknown_where_a_value_is_missing(
     ("expression", "where", "expected"),
     [
         ("n >", "", "an expression"),
-        ("(" * 500 + "n" + ")" * 500, "character 201", "an expression"),
+        ("(" * 500 + "n" + ")" * 500, "character 200", "an expression"),
         ("n > 1 " * MAX_CHARS, "", "at most 10,000 characters"),
         ("not " * 60 + "n > 1", "character 201", "at most 50 operators"),
         ("x > 1", "character 1", "a column: n, m, t, meta.url"),
-        ("n > 1 and\nmeta.ur == ''", "character 11", "a column"),
+        ("n > 1 and\nmeta.ur == ''", "line 2, character 1", "a column"),
+        ("t == 'ééé' and x", "character 16", "a column"),
+        ("t == '\\ud800'", "character 6", "a number, a text"),
         ("n > '1'", "character 5", "a number"),
         ("t > 1", "character 5", "a text"),
         ("n", "character 1", "a bool"),
@@ -91,7 +94,8 @@ def test_an_expression_is_yes_no_or_unknown_where_a_value_is_missing(
         ("n > 2 ** 9", "character 5", "comparisons"),
         ("n > 1j", "character 5", "a number, a text"),
         ("number(n) > 1", "character 8", "a text"),
-        ("quantile(0.5) < n", "character 1", "a comparison with a number beside"),
+        ("quantile(0.5)", "character 1", "a comparison with a number beside"),
+        ("n > quantile(True)", "character 5", "quantile(0.9)"),
         ("n > quantile(2)", "character 5", "quantile(0.9)"),
         ("n > quantile(m)", "character 5", "quantile(0.9)"),
         ("1 > quantile(0.5)", "character 1", "a column beside"),
@@ -131,13 +135,33 @@ def test_spelling_is_not_part_of_an_expression():
     assert first.names == ("n", "t")
 
 
-def test_text_of_which_none_is_a_number_is_an_error_and_some_that_is_none_is_missing():
-    words = documents({"t": ["a", None, "b"]})
-    [rule] = parse("number(t) > 1", KINDS).rules
+def test_what_is_no_number_or_overflows_is_missing():
+    words = documents({"t": ["a", None, "7", "1e999"]})
+    [rule] = parse("number(t) * 1e308 * 10 > 1 or number(t) == 7", KINDS).rules
 
-    with pytest.raises(ConfigError, match="found 'a'"):
-        rule(words)
-    assert rule(documents({"t": [None, None]})).to_pylist() == [None, None]
+    assert rule(words).to_pylist() == [None, None, True, None]
+
+
+def test_an_expression_has_lines_and_comments():
+    found = parse("n > 1  # of n\nand t in ['a',\n 'b']", KINDS)
+
+    assert found.text == "n > 1 and t in ['a', 'b']"
+
+
+@pytest.mark.parametrize(
+    ("expression", "remedy"),
+    [
+        ("n > 1 && m > 1", "write `and`"),
+        ("n = 1", "write `==`"),
+        ("n > 1 and true", "write True"),
+        ("t >= 3", "write number(t)"),
+        ("n >= t", "write number(t)"),
+    ],
+)
+def test_common_mistakes_have_their_remedy(expression: str, remedy: str):
+    with pytest.raises(ConfigError) as error:
+        parse(expression, KINDS)
+    assert error.value.remedy == remedy
 
 
 OPERATORS = {

@@ -17,7 +17,7 @@ from tokflow.tokens.shard import open_token_shard, write_token_shard
 from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
 from tokflow_tests.disks import full_disk
 from tokflow_tests.outputs import token_lists
-from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
+from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize
 
 EOS, BOS = 256, 257
 REJECT = {"on_bad_document": "reject"}
@@ -218,6 +218,9 @@ def test_the_manifest_holds_the_checksums_and_special_ids(tmp_path: Path):
         "eos_token": "<eos>",
         "bos_id": BOS,
         "bos_token": "<bos>",
+        "text_digest": xxhash.xxh3_128_hexdigest(
+            b"".join(xxhash.xxh3_128_digest(text.encode()) for text in FEW_TEXTS)
+        ),
     }
 
 
