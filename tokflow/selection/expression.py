@@ -17,6 +17,15 @@ import pyarrow.compute as pc
 
 from tokflow.attributes.config import Kind
 from tokflow.errors import ConfigError, nearest
+from tokflow.selection.values import (
+    ARITHMETIC,
+    COMPARISONS,
+    OF_TEXT,
+    as_number,
+    finite,
+    folded,
+    is_in,
+)
 from tokflow.store.config import relocated
 from tokflow.store.tables import to_numpy
 
@@ -27,31 +36,9 @@ MAX_DEPTH = 50
 MAX_INTEGER = 2**53
 """Whole numbers beyond it have no exact float64, in which all numbers are compared."""
 
-NUMBER = r"^\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*$"
-"""Text that `number` takes for one."""
-
 QUANTILES = {"quantile": "dataset", "file_quantile": "file"}
 """Names of the functions that give a quantile, and of which documents."""
 
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Gt: pc.greater,
-    ast.GtE: pc.greater_equal,
-    ast.Lt: pc.less,
-    ast.LtE: pc.less_equal,
-    ast.Eq: pc.equal,
-    ast.NotEq: pc.not_equal,
-}
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: pc.add,
-    ast.Sub: pc.subtract,
-    ast.Mult: pc.multiply,
-    # of a division by zero nothing is known
-    ast.Div: lambda a, b: pc.divide(a, pc.if_else(pc.not_equal(b, 0.0), b, None)),
-}
-_OF_TEXT: dict[str, Callable[[Any, str], Any]] = {
-    "startswith": lambda text, part: pc.starts_with(text, pattern=part),
-    "endswith": lambda text, part: pc.ends_with(text, pattern=part),
-}
 SIGNS = {
     "&&": "write `and`",
     "||": "write `or`",
@@ -236,31 +223,31 @@ class _Compiler:
             case ast.BoolOp():
                 runs = [self.expect("bool", of) for of in node.values]
                 both = pc.and_kleene if isinstance(node.op, ast.And) else pc.or_kleene
-                return "bool", lambda of: _folded(both, [run(of) for run in runs])
+                return "bool", lambda of: folded(both, [run(of) for run in runs])
             case ast.UnaryOp(op=ast.Not()):
                 run = self.expect("bool", node.operand)
                 return "bool", lambda of: pc.invert(run(of))
             case ast.UnaryOp(op=ast.USub()):
                 run = self.expect("number", node.operand)
                 return "number", lambda of: pc.negate(run(of))
-            case ast.BinOp() if type(node.op) in _ARITHMETIC:
+            case ast.BinOp() if type(node.op) in ARITHMETIC:
                 left, right = (self.expect("number", of) for of in (node.left, node.right))
-                operator = _ARITHMETIC[type(node.op)]
-                return "number", lambda of: _finite(operator(left(of), right(of)))
+                operator = ARITHMETIC[type(node.op)]
+                return "number", lambda of: finite(operator(left(of), right(of)))
             case ast.Compare():
                 operands = [node.left, *node.comparators]
                 triples = zip(operands, node.ops, node.comparators, strict=False)
                 runs = [self._compare(*triple) for triple in triples]
-                return "bool", lambda of: _folded(pc.and_kleene, [run(of) for run in runs])
+                return "bool", lambda of: folded(pc.and_kleene, [run(of) for run in runs])
             case ast.Call(func=ast.Name(id="number"), args=[of_text], keywords=[]):
                 run = self.expect("text", of_text)
-                return "number", lambda of: _as_number(run(of))
+                return "number", lambda of: as_number(run(of))
             case ast.Call(
                 func=ast.Attribute(value=of_text, attr=attr),
                 args=[ast.Constant(value=str(part))],
                 keywords=[],
-            ) if attr in _OF_TEXT:
-                run, test = self.expect("text", of_text), _OF_TEXT[attr]
+            ) if attr in OF_TEXT:
+                run, test = self.expect("text", of_text), OF_TEXT[attr]
                 return "bool", lambda of: test(run(of), part)
             case ast.Call(func=ast.Name(id=name)) if name in QUANTILES:
                 _refuse(node, f"a comparison with a number beside {name}()", _shown(node))
@@ -287,7 +274,7 @@ class _Compiler:
             case ((ast.In() | ast.NotIn()), _):
                 run = self._contains(left, right)
                 return run if isinstance(op, ast.In) else lambda of: pc.invert(run(of))
-        if type(op) not in _COMPARISONS:
+        if type(op) not in COMPARISONS:
             _refuse(right, "`is None`, or == in place of `is`", _shown(right))
         if (first := self._quantile(left, of=right)) is not None:
             kind, second = self.compile(right)
@@ -296,7 +283,7 @@ class _Compiler:
             second = self._quantile(right, of=left) or self._same(kind, left, right)
         if kind == "bool" and not isinstance(op, ast.Eq | ast.NotEq):
             _refuse(right, "== or != of a bool", _shown(right))
-        compare = _COMPARISONS[type(op)]
+        compare = COMPARISONS[type(op)]
         return lambda of: compare(first(of), second(of))
 
     def _same(self, kind: Kind, left: ast.expr, right: ast.expr) -> Run:
@@ -314,7 +301,7 @@ class _Compiler:
         if isinstance(right, ast.List | ast.Tuple) and right.elts:
             kind, run = self.compile(left)
             values = [self._value(kind, of) for of in right.elts]
-            return lambda of: _is_in(run(of), pa.array(values))
+            return lambda of: is_in(run(of), pa.array(values))
         if isinstance(left, ast.Constant) and isinstance(part := left.value, str):
             run = self.expect("text", right)
             return lambda of: pc.match_substring(run(of), pattern=part)
@@ -372,31 +359,8 @@ def _limit(value: float | pa.Array | None) -> pa.Array | pa.Scalar:
     return value if isinstance(value, pa.Array) else pa.scalar(value, pa.float64())
 
 
-def _finite(numbers: Any) -> Any:
-    """Return numbers, null in place of one that is none: of an overflow nothing is known."""
-    return pc.if_else(pc.is_finite(numbers), numbers, None)
-
-
-def _folded(operator: Callable[[Any, Any], Any], values: list[Any]) -> Any:
-    found = values[0]
-    for value in values[1:]:
-        found = operator(found, value)
-    return found
-
-
-def _is_in(values: Any, known: pa.Array) -> Any:
-    """Return whether values are known ones; of what is missing nothing is known."""
-    return pc.if_else(pc.is_valid(values), pc.is_in(values, value_set=known), None)
-
-
 def _is_utf8(text: str) -> bool:
     return text.encode(errors="replace").decode() == text
-
-
-def _as_number(text: Any) -> Any:
-    """Return the numbers that texts are, null for those that are none."""
-    numbers = pc.if_else(pc.match_substring_regex(text, pattern=NUMBER), text, None)
-    return _finite(pc.cast(pc.utf8_trim_whitespace(numbers), pa.float64()))
 
 
 def _is_literal(node: ast.expr) -> bool:
