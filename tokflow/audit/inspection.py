@@ -23,6 +23,7 @@ from tokflow.exports.part_sequences import batches_of
 from tokflow.exports.reading import is_export
 from tokflow.pipeline.stages import STAGES
 from tokflow.stage import stage_of
+from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
 from tokflow.store.tables import to_numpy
@@ -96,8 +97,9 @@ def inspect_output(
     elif stage_of(STAGES, found.manifest) is not None:  # raw files need none
         notes.append("its tokenizer is not in this store: tokens are shown as ids")
     try:
-        for beginning in _beginnings(found, num_sequences, ancestry) if num_sequences else ():
-            excerpts += beginning.excerpts(texts, chats, num_sequences)
+        with report_damage_on_error(found):
+            for beginning in _beginnings(found, num_sequences, ancestry) if num_sequences else ():
+                excerpts += beginning.excerpts(texts, chats, num_sequences)
     except MissingOutputError:
         notes.append("its tokens are elsewhere and cannot be shown")
     if is_export(found.manifest) and not (export := Export(found)).is_read:
