@@ -1,6 +1,5 @@
 """Section `attributes` of a dataset's YAML."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -8,13 +7,15 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from tokflow.documents import DocumentsConfig
+from tokflow.documents.user_function import A_FUNCTION, FUNCTION_NAME
 from tokflow.errors import ConfigError, nearest
-from tokflow.store.config import Config, Count, Listed
+from tokflow.raw.config import as_names
+from tokflow.store.config import Config, Count
 
 Kind = Literal["number", "text", "bool"]
 
-FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
-"""The name of a function, as in package.module:function."""
+MAX_INTEGER = 2**53
+"""Numbers are float64, which from there on are not all whole numbers."""
 
 OWN_KEYS = ("row", "text_hash")
 """What documents have to align tables by, beside the columns that are kept."""
@@ -26,7 +27,7 @@ class AttributeConfig(Config):
     columns: Annotated[dict[str, Kind], Field(min_length=1)]
     """The columns to take and what they are: `number`, `text` or `bool`."""
     files: Annotated[
-        Listed[str], BeforeValidator(lambda files: (files,) if isinstance(files, str) else files)
+        tuple[str, ...], BeforeValidator(as_names, json_schema_input_type=str | list[str])
     ] = ()
     """The tables, parquet, jsonl or csv on this disk: paths or patterns from the folder that
     relative paths start from. Where all have the names of raw files (`scores/a.parquet` for
@@ -55,10 +56,10 @@ class AttributeConfig(Config):
                 found="both" if self.files else "none",
                 remedy="write one of them",
             )
-        if self.function and not re.fullmatch(FUNCTION, self.function):
+        if self.function and not FUNCTION_NAME.fullmatch(self.function):
             raise ConfigError(
                 where="function",
-                expected="the name of a function, as in package.module:function",
+                expected=A_FUNCTION,
                 found=repr(self.function),
                 remedy="correct it",
             )

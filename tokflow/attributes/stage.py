@@ -8,8 +8,6 @@ from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from tokflow.attributes.config import AttributeConfig, DeclaredAttributes
 from tokflow.documents import DocumentsConfig
 from tokflow.documents.user_function import UserFunction, find_function
@@ -22,17 +20,15 @@ from tokflow.stage import (
     Graph,
     Input,
     Making,
-    Opened,
     Stage,
     WholeWriter,
     Writer,
 )
 from tokflow.store.config import relocated
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
-from tokflow.store.store import StoredOutput
-from tokflow.store.tables import TableWriter, read_table
+from tokflow.store.tables import TableWriter
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.shard_files import TEXT_DIGEST
+from tokflow.tokens.shard_files import ROWS_PER_GROUP, TEXT_DIGEST
 
 if TYPE_CHECKING:  # it imports pyarrow.compute
     from tokflow.attributes.tables import Aligned
@@ -62,37 +58,34 @@ class AttributesStage(Stage):
     def recipe(self, making: Making) -> Recipe:
         """Return what decides attributes: the documents, the tables, and what is taken of them; of
         a function its module and the texts, whatever makes tokens of these."""
-        if function := _function_of(making):
+        source = _source_of(making)
+        if isinstance(source, UserFunction):
             texts = making.opened("tokens").manifest.details[TEXT_DIGEST]
-            return _function_recipe(_config(making), module=function.sha256, texts=texts)
-        digest = _tables_of(making).digest(_raw_files(making))
-        return _recipe(_config(making), digest, tokens=making.input("tokens").fingerprint)
+            return _recipe(_config(making), {"module": source.sha256, "texts": texts}, {})
+        parents = {"tokens": making.input("tokens").fingerprint}
+        return _recipe(_config(making), {"tables": source.digest(_raw_files(making))}, parents)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the attributes of any shard."""
         config = dataset.of(DeclaredAttributes).named[variant]
-        return _function_recipe(config) if config.function else _recipe(config, "")
+        return _recipe(config, {} if config.function else {"tables": ""}, {})
 
     def writer(self, making: Making) -> Writer:
         """Return what reads the tables and aligns them, or calls the function."""
         shard, config, name = making.opened("tokens"), _config(making), making.variant
-        if function := _function_of(making):
+        source = _source_of(making)
+        if isinstance(source, UserFunction):
             from tokflow.attributes.function import compute
 
             raw, documents = making.graph.raw(making.key), making.of(DocumentsConfig)
-            made_of = shard, config, function, raw, documents, making.opened("tokenizer")
+            made_of = shard, config, source, raw, documents, making.opened("tokenizer")
             aligned: Callable[[], Aligned] = partial(compute, *made_of)
         else:
             from tokflow.attributes.tables import align
 
-            tables = _tables_of(making)
-            files, are_own = tables.of(_raw_files(making)), tables.are_own
-            aligned = partial(align, shard, config, files, name, are_own=are_own)
+            files = source.of(_raw_files(making))
+            aligned = partial(align, shard, config, files, name, are_own=source.are_own)
         return WholeWriter(partial(write_attributes, shard, name, aligned, recipe=making.recipe))
-
-    def open(self, stored: StoredOutput, inputs: Opened) -> pa.Table:
-        """Return the columns, one row per document."""
-        return read_table(stored.file(ATTRIBUTES_NAME))
 
     def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
@@ -108,27 +101,15 @@ def _config(making: Making) -> AttributeConfig:
     return making.of(DeclaredAttributes).named[making.variant]
 
 
-def _function_of(making: Making) -> UserFunction | None:
-    """Return the function of an attribute, found; None where it is of tables."""
-    config, base = _config(making), making.graph.dataset.base
-    if config.function is None:
-        return None
-    return find_function(config.function, base, where=f"attributes.{making.variant}.function")
-
-
-def _function_recipe(config: AttributeConfig, **decides: str) -> Recipe:
-    version = config.function_version
-    fields = {
-        "function": config.function,
-        "columns": config.columns,
-        **({} if version is None else {"function_version": version}),
-        **decides,
+def _recipe(
+    config: AttributeConfig, decides: Mapping[str, str], parents: Mapping[str, str]
+) -> Recipe:
+    of_function = {
+        name: of
+        for name in ("function", "function_version")
+        if (of := getattr(config, name)) is not None
     }
-    return Recipe(stage="attributes", version=ATTRIBUTES_VERSION, config=fields, parents={})
-
-
-def _recipe(config: AttributeConfig, tables: str, **parents: str) -> Recipe:
-    fields = {"key": config.key, "columns": config.columns, "tables": tables}
+    fields = {"columns": config.columns, **(of_function or {"key": config.key}), **decides}
     return Recipe(stage="attributes", version=ATTRIBUTES_VERSION, config=fields, parents=parents)
 
 
@@ -165,17 +146,24 @@ def _raw_files(making: Making) -> list[str]:
     return [of.key for of in making.graph.partitions[making.key]]
 
 
-def _tables_of(making: Making) -> _Tables:
-    """Return the tables of an attribute, found once for all partitions. Raises: TokflowError."""
+def _source_of(making: Making) -> _Tables | UserFunction:
+    """Return the tables or the function of an attribute, found once for all partitions.
 
-    def of_all() -> dict[str, _Tables]:
-        named = making.of(DeclaredAttributes).named
-        return {n: _found(making.graph, n, of) for n, of in named.items() if of.files}
+    Raises: TokflowError.
+    """
+    found = making.graph.shared(ATTRIBUTES, dict[str, _Tables | UserFunction])
+    if (name := making.variant) not in found:
+        config, graph = _config(making), making.graph
+        where = f"attributes.{name}.function"
+        found[name] = (
+            find_function(config.function, graph.dataset.base, where=where)
+            if config.function
+            else _tables(graph, name, config)
+        )
+    return found[name]
 
-    return making.graph.shared(ATTRIBUTES, of_all)[making.variant]
 
-
-def _found(graph: Graph, name: str, config: AttributeConfig) -> _Tables:
+def _tables(graph: Graph, name: str, config: AttributeConfig) -> _Tables:
     """Return the tables of an attribute, hashed. Raises: ConfigError, RawFileError."""
     where = f"attributes.{name}.files"
     try:
@@ -219,9 +207,8 @@ def write_attributes(
     `aligned`, which gives them."""
     started = time.perf_counter()
     found = aligned()
-    with TableWriter(
-        folder / ATTRIBUTES_NAME, found.columns.schema, rows_per_group=65_536
-    ) as table:
+    path, schema = folder / ATTRIBUTES_NAME, found.columns.schema
+    with TableWriter(path, schema, rows_per_group=ROWS_PER_GROUP) as table:
         table.add(found.columns)
     unused = {} if found.num_unused is None else {"num_unused_rows": found.num_unused}
     manifest = Manifest(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokflow.attributes.config import OWN_KEYS, AttributeConfig, Kind
+from tokflow.attributes.config import MAX_INTEGER, OWN_KEYS, AttributeConfig, Kind
 from tokflow.errors import ConfigError
 from tokflow.raw import RawFile
 from tokflow.raw.files import check_unchanged
@@ -21,9 +21,6 @@ TYPES: Mapping[Kind, pa.DataType] = {
     "text": pa.string(),
     "bool": pa.bool_(),
 }
-
-MAX_INTEGER = 2**53
-"""Whole numbers from there on are not all float64."""
 
 Columns = tuple[tuple[str, Kind], ...]
 """Names of columns and what they are."""

@@ -1,6 +1,5 @@
 """The whereabouts of one document of a raw file: its parts, or why it is in none."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +14,9 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.selection.config import SelectConfig
-from tokflow.selection.stage import SELECTION, documents_of, opened_attributes, rule_against
+from tokflow.selection.stage import SELECTION, columns_of_attributes, documents_of, rule_against
 from tokflow.store.tables import to_numpy
+from tokflow.tokens.rejects import rejects_in
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import REJECTS_NAME
 
@@ -58,10 +58,10 @@ def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
     is_left_out = [piece["part"] for piece in own] == [None]
     why_not, values = None, {}
     if SELECTION in graph.stages and SELECTION.variants(dataset):
-        document = int(found[0])
-        rule = rule_against(graph.output(SELECTION.name, key).open(), document)
+        selection, document = graph.output(SELECTION.name, key), int(found[0])
+        rule = rule_against(selection.open(), document)
         why_not = rule and f"left out by select: {rule}"
-        values = _values(graph.output(SELECTION.name, key), shard, document)
+        values = _values(selection, shard, document)
     return DocumentTrace(
         raw_file=raw_file,
         row=row,
@@ -75,14 +75,12 @@ def _values(selection: Output, shard: TokenShard, document: int) -> dict[str, An
     """Return the values of a document in the columns that `select` names."""
     expression = selection.of(SelectConfig).over(selection.graph.dataset)
     names = expression.names if expression else ()
-    columns = documents_of(shard, names, opened_attributes(selection)).columns
+    columns = documents_of(shard, names, columns_of_attributes(selection)).columns
     values = {name: columns[name][document].as_py() for name in names}
-    return {name: int(of) if is_whole(of) else of for name, of in values.items()}
-
-
-def is_whole(value: object) -> bool:
-    """Return whether a value is a float without a fraction."""
-    return isinstance(value, float) and value.is_integer()
+    return {
+        name: int(of) if isinstance(of, float) and of.is_integer() else of
+        for name, of in values.items()
+    }
 
 
 def _partition_with(graph: BuildGraph, raw_file: str) -> str:
@@ -102,9 +100,8 @@ def _partition_with(graph: BuildGraph, raw_file: str) -> str:
 def _reject(shard: TokenShard, raw_file: str, row: int) -> str:
     """Return what is wrong with a bad document. Raises: ConfigError where it is none."""
     if shard.manifest.counts["num_rejects"]:
-        for line in shard.stored.file(REJECTS_NAME).read_bytes().splitlines():
-            reject = json.loads(line)
-            if reject["row"] == row and reject.get("raw_file", raw_file) == raw_file:
+        for reject in rejects_in(shard.stored.file(REJECTS_NAME).read_bytes(), raw_file):
+            if (reject["raw_file"], reject["row"]) == (raw_file, row):
                 return f"rejected: {reject['reason']}"
     raise ConfigError(
         where="--row",

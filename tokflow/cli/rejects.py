@@ -1,6 +1,5 @@
 """`tokflow rejects`: the bad documents that builds set aside, with what is wrong with each."""
 
-import json as json_
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ from tokflow.cli.terminal import print_json
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.shown import counted, printable
+from tokflow.tokens.rejects import rejects_in
 from tokflow.tokens.shard_files import REJECTS_NAME
 
 
@@ -43,5 +43,5 @@ def _rejects(dataset: Dataset, partitions: Words) -> Iterator[dict[str, Any]]:
         if not planned.output.step.has_engine or not planned.is_made:
             continue
         if planned.output.counts["num_rejects"]:
-            lines = planned.output.open().file(REJECTS_NAME).read_bytes().splitlines()
-            yield from ({"raw_file": planned.name, **json_.loads(line)} for line in lines)
+            lines = planned.output.open().file(REJECTS_NAME).read_bytes()
+            yield from rejects_in(lines, planned.name)

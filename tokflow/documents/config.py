@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr
 
 from tokflow.documents.chat_config import ChatConfig
 from tokflow.documents.decoding import Encoding
-from tokflow.documents.user_function import UserFunction, find_function
+from tokflow.documents.user_function import A_FUNCTION, FUNCTION_NAME, UserFunction, find_function
 from tokflow.errors import ConfigError
 from tokflow.raw.globs import FileFormat
 from tokflow.store.config import Config, Listed, Size
@@ -281,8 +281,8 @@ class DocumentsConfig(ChatConfig):
             yield "join", "null, for text is not several columns"
         if self.transform is None and self.transform_version is not None:
             yield "transform_version", "null, for there is no transform"
-        if self.transform is not None and not _FUNCTION.fullmatch(self.transform):
-            yield "transform", "the name of a function, as in package.module:function"
+        if self.transform is not None and not FUNCTION_NAME.fullmatch(self.transform):
+            yield "transform", A_FUNCTION
         if self.transform is not None and self.is_chat and self.messages is None:
             yield "transform", "null, or `messages` in place of what names the columns"
         if self.transform is not None and self.messages is not None:
@@ -350,7 +350,6 @@ def name_messages(config: DocumentsConfig, column: str) -> str:
     return f"write `{named}` in place of `text: {column}`, for it holds chats"
 
 
-_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _DELIMITER = re.compile(r'[^"\r\n\x80-\U0010ffff]')
 _OF_FORMATS = {
     "delimiter": ("csv", "tsv"),

@@ -3,6 +3,7 @@ they were found."""
 
 import difflib
 import hashlib
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,10 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from tokflow.errors import ConfigError
+
+FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+A_FUNCTION = "the name of a function, as in package.module:function"
+"""What a text has to be that names one."""
 
 _printing = threading.RLock()
 

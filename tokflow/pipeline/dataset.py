@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
 from urllib.parse import unquote
 
 import pydantic
@@ -185,13 +185,15 @@ class Dataset(Config):
         for value in self.__dict__.values():
             if type(value) is section:
                 return value
+        if section is DeclaredAttributes:
+            return cast(T, DeclaredAttributes(self.attributes))
         exports = DeclaredExports(
             configs=self.exports,
             packing=self.packing,
             parts=tuple(self.split.parts),
             is_in_one_order=self.shuffle.documents == "dataset",
         )
-        for value in (exports, exports.packings, DeclaredAttributes(self.attributes)):
+        for value in (exports, exports.packings):
             if type(value) is section:
                 return value
         raise LookupError(f"{self.name} has no section of type {section.__name__}")

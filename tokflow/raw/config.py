@@ -34,7 +34,8 @@ def _as_patterns(files: object) -> tuple[object, ...]:
     )
 
 
-def _as_names(names: object) -> object:
+def as_names(names: object) -> object:
+    """Return one name, or a list of them, as a tuple; anything else as it is."""
     names = (names,) if isinstance(names, str) else names
     return tuple(names) if isinstance(names, list) else names
 
@@ -123,7 +124,7 @@ class RawConfig(Config):
     it; default: the only one, or the one that its card calls default."""
     split: Annotated[
         tuple[str, ...] | None,
-        BeforeValidator(_as_names, json_schema_input_type=str | list[str] | None),
+        BeforeValidator(as_names, json_schema_input_type=str | list[str] | None),
     ] = None
     """The split of a dataset that is read, or a list of splits; default: all. They become
     parts by `split.parts`, as {train: {source_split: train}}."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokflow.attributes.config import Kind
+from tokflow.attributes.config import MAX_INTEGER, Kind
 from tokflow.errors import ConfigError, nearest
 from tokflow.selection.values import (
     ARITHMETIC,
@@ -32,9 +32,6 @@ from tokflow.store.tables import to_numpy
 MAX_CHARS = 10_000
 MAX_DEPTH = 50
 """Operators within each other; more would exhaust the stack of another machine."""
-
-MAX_INTEGER = 2**53
-"""Whole numbers beyond it have no exact float64, in which all numbers are compared."""
 
 QUANTILES = {"quantile": "dataset", "file_quantile": "file"}
 """Names of the functions that give a quantile, and of which documents."""
@@ -142,14 +139,14 @@ def parse(text: str, columns: Mapping[str, Kind]) -> Expression:
                 terms = [tree]
         rules = tuple(Rule(ast.unparse(term), compiler.expect("bool", term)) for term in terms)
     except _RefusedError as refused:
-        error = refused.error
-        raise relocated(error, _place(text, refused.line, refused.num_bytes)) from None
+        before = text.split("\n")[refused.line - 1].encode()[: refused.num_bytes]
+        place = _place(refused.line, len(before.decode(errors="ignore")))
+        raise relocated(refused.error, place) from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line, at = getattr(error, "lineno", None) or 0, getattr(error, "offset", None) or 0
-        is_inside = 0 < line <= len(lines := text.split("\n")) and at
-        before = lines[line - 1][: at - 1 - (line == 1)] if is_inside else None
+        is_inside = 0 < line <= text.count("\n") + 1 and at
         raise ConfigError(
-            where="" if before is None else _place(text, line, len(f"({before}".encode())),
+            where=_place(line, at - 1 - (line == 1)) if is_inside else "",
             expected="an expression, such as num_tokens >= 20",
             found=str(getattr(error, "msg", error)),
             remedy=next((said for sign, said in SIGNS.items() if sign in text), GRAMMAR),
@@ -163,18 +160,18 @@ def parse(text: str, columns: Mapping[str, Kind]) -> Expression:
 
 
 class _RefusedError(Exception):
-    """A node that is not in the grammar, or does not fit."""
+    """A node that is not in the grammar, or does not fit; with its line, and the bytes of UTF-8
+    before it there. A bracket stands before the first line."""
 
     def __init__(self, node: ast.expr, error: ConfigError) -> None:
         super().__init__(error)
-        self.error, self.line, self.num_bytes = error, node.lineno, node.col_offset
+        self.error, self.line = error, node.lineno
+        self.num_bytes = node.col_offset - (node.lineno == 1)
 
 
-def _place(text: str, line: int, num_bytes: int) -> str:
-    """Return where something begins, from the bytes of UTF-8 before it in its line; the first line
-    has a bracket before it."""
-    before = text.split("\n")[line - 1].encode()[: num_bytes - (line == 1)]
-    return f"line {line}, " * (line > 1) + f"character {len(before.decode(errors='ignore')) + 1}"
+def _place(line: int, num_chars: int) -> str:
+    """Return where something begins that has so many characters before it in its line."""
+    return f"line {line}, " * (line > 1) + f"character {num_chars + 1}"
 
 
 def _error(expected: str, found: str, remedy: str = "") -> ConfigError:
@@ -195,12 +192,13 @@ class _Compiler:
         self.quantiles: dict[str, Quantile] = {}
         self._depth = 0
 
-    def expect(self, kind: Kind, node: ast.expr) -> Run:
-        """Return what computes a node of this kind."""
+    def expect(self, kind: Kind, node: ast.expr, beside: ast.expr | None = None) -> Run:
+        """Return what computes a node of this kind; `beside`: one of this kind that it is compared
+        with."""
         found, run = self.compile(node)
         if found != kind:
-            is_text = (kind, found) == ("number", "text") and not _is_literal(node)
-            remedy = f"write number({_shown(node)})" if is_text else ""
+            text = {kind: beside, found: node}.get("text") if "number" in (kind, found) else None
+            remedy = "" if text is None or _is_literal(text) else f"write number({_shown(text)})"
             _refuse(node, f"a {kind}", f"a {found}: {_shown(node)}", remedy)
         return run
 
@@ -280,21 +278,11 @@ class _Compiler:
             kind, second = self.compile(right)
         else:
             kind, first = self.compile(left)
-            second = self._quantile(right, of=left) or self._same(kind, left, right)
+            second = self._quantile(right, of=left) or self.expect(kind, right, beside=left)
         if kind == "bool" and not isinstance(op, ast.Eq | ast.NotEq):
             _refuse(right, "== or != of a bool", _shown(right))
         compare = COMPARISONS[type(op)]
         return lambda of: compare(first(of), second(of))
-
-    def _same(self, kind: Kind, left: ast.expr, right: ast.expr) -> Run:
-        """Return what computes the other side of a comparison."""
-        found, run = self.compile(right)
-        if found != kind:
-            sides = {kind: left, found: right}
-            is_mixed = set(sides) == {"text", "number"} and not _is_literal(sides["text"])
-            remedy = f"write number({_shown(sides['text'])})" if is_mixed else ""
-            _refuse(right, f"a {kind}", f"a {found}: {_shown(right)}", remedy)
-        return run
 
     def _contains(self, left: ast.expr, right: ast.expr) -> Run:
         """Return whether a value is in a list, or a text within another."""

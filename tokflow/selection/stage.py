@@ -6,24 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.attributes.config import DeclaredAttributes, Kind
-from tokflow.attributes.stage import ATTRIBUTES
+from tokflow.attributes.stage import ATTRIBUTES, ATTRIBUTES_NAME
 from tokflow.selection.config import SelectConfig, columns_of
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import TableWriter, make_table, read_table, to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.shard_files import ROWS_PER_GROUP
 
-if (
-    TYPE_CHECKING
-):  # it imports pyarrow.compute, which datasets without a selection need not wait for
+if TYPE_CHECKING:  # it imports pyarrow.compute
     from tokflow.selection.expression import Expression, KnownValues, Quantile
 
 SELECTION_VERSION = 1
@@ -45,6 +44,9 @@ OF_RULE = ("num_left_out", "num_left_out_alone", "num_without_value")
 to, and those of which it knows nothing, for a value is missing."""
 
 SUMS = ("num_chars", "num_tokens")
+
+Column: TypeAlias = tuple[StoredOutput, str]
+"""A column of the attributes of a shard: their output, and its name there."""
 
 
 class SelectionStage(Stage):
@@ -98,7 +100,7 @@ class SelectionStage(Stage):
                 making.opened("tokens"),
                 making.of(SelectConfig).expression,
                 columns_of(making.graph.dataset),
-                attributes=opened_attributes(making),
+                attributes=columns_of_attributes(making),
                 quantiles=files.quantiles if files else {},
                 recipe=making.recipe,
             )
@@ -135,11 +137,11 @@ class _AllFiles:
         """The quantiles over all files, by name; each table is read once."""
         asked = [of for of in self.expression.quantiles if of.scope == "dataset"]
         found: dict[str, list[npt.NDArray[np.float64]]] = {of.name: [] for of in asked}
-        names = _attributes(self.making.graph.dataset, self.expression)
-        tables = [self.making.opened_all(ATTRIBUTES.name, name) for name in names]
-        for number, shard in enumerate(self.making.opened_all("tokens")):
-            attributes = {name: of[number] for name, of in zip(names, tables, strict=True)}
-            columns = _columns(self.making.graph.dataset, attributes)
+        dataset = self.making.graph.dataset
+        names = _attributes(dataset, self.expression)
+        outputs = [self.making.opened_all(ATTRIBUTES.name, name) for name in names]
+        for shard, *of_shard in zip(self.making.opened_all("tokens"), *outputs, strict=True):
+            columns = _columns(dataset, dict(zip(names, of_shard, strict=True)))
             documents = documents_of(shard, self.expression.names, columns)
             for of in asked:
                 found[of.name].append(of.values_of(documents))
@@ -180,16 +182,16 @@ def _attributes(dataset: DatasetConfig, expression: "Expression") -> list[str]:
     return sorted({columns[name][0] for name in expression.names if name in columns})
 
 
-def opened_attributes(making: Making) -> dict[str, pa.ChunkedArray]:
-    """Return the columns of attributes that the expression of an output names, by that name."""
+def columns_of_attributes(making: Making) -> dict[str, Column]:
+    """Return the columns of attributes that the expression of an output may name, by that name."""
     dataset = making.graph.dataset
     names = _attributes(dataset, _expression(dataset))
     return _columns(dataset, {name: making.opened(ATTRIBUTES.name, name) for name in names})
 
 
-def _columns(dataset: DatasetConfig, tables: Mapping[str, pa.Table]) -> dict[str, pa.ChunkedArray]:
+def _columns(dataset: DatasetConfig, outputs: Mapping[str, StoredOutput]) -> dict[str, Column]:
     columns = dataset.of(DeclaredAttributes).columns.items()
-    return {as_: tables[name][of] for as_, (name, of) in columns if name in tables}
+    return {as_: (outputs[name], of) for as_, (name, of) in columns if name in outputs}
 
 
 def _recipe(
@@ -208,7 +210,7 @@ def _recipe(
 
 
 def documents_of(
-    shard: TokenShard, names: Sequence[str], attributes: Mapping[str, pa.ChunkedArray]
+    shard: TokenShard, names: Sequence[str], attributes: Mapping[str, Column]
 ) -> "KnownValues":
     """Return the columns of a shard that an expression names, each one array."""
     import pyarrow.compute as pc
@@ -224,7 +226,11 @@ def documents_of(
         columns["bytes_per_token"] = pc.divide(columns["num_bytes"], some)
     if "file" in names:
         columns["file"] = shard.origins.of_rows(to_numpy(table["row"]))[0]
-    columns |= {name: of.combine_chunks() for name, of in attributes.items() if name in names}
+    for name in names:
+        if name in attributes:
+            stored, column = attributes[name]
+            of_output = read_table(stored.file(ATTRIBUTES_NAME), [column])
+            columns[name] = of_output[column].combine_chunks()
     if kept := [name for name in names if name not in columns]:
         of_shard = shard.kept_columns()
         columns |= {name: of_shard[name].combine_chunks() for name in kept}
@@ -236,9 +242,9 @@ def _of_files(quantile: "Quantile", documents: "KnownValues", shard: TokenShard)
     values = quantile.values(documents)
     is_known = to_numpy(values.is_valid())
     numbers = to_numpy(values.fill_null(0.0))
-    rows, firsts = to_numpy(shard.documents(["row"])["row"]), shard.origins.first_rows
-    file = np.searchsorted(np.array(firsts), rows, side="right") - 1
-    of_each = [quantile.of(numbers[is_known & (file == number)]) for number in range(len(firsts))]
+    file = shard.origins.numbers_of(to_numpy(shard.documents(["row"])["row"]))
+    files = range(len(shard.origins.raw_files))
+    of_each = [quantile.of(numbers[is_known & (file == number)]) for number in files]
     return pa.array(of_each, pa.float64()).take(to_arrow(file))
 
 
@@ -248,7 +254,7 @@ def write_selection(
     columns: Mapping[str, Kind],
     folder: Path,
     *,
-    attributes: Mapping[str, pa.ChunkedArray],
+    attributes: Mapping[str, Column],
     quantiles: Mapping[str, float | None],
     recipe: Recipe,
 ) -> None:
@@ -268,7 +274,9 @@ def write_selection(
     says_no = np.stack([~to_numpy(pc.fill_null(of, False)).astype(bool) for of in answers])
     num_rules_against, first = says_no.sum(axis=0), says_no.argmax(axis=0)
     left_out = np.flatnonzero(num_rules_against)
-    with TableWriter(folder / LEFT_OUT_NAME, LEFT_OUT_SCHEMA, rows_per_group=65_536) as table:
+    with TableWriter(
+        folder / LEFT_OUT_NAME, LEFT_OUT_SCHEMA, rows_per_group=ROWS_PER_GROUP
+    ) as table:
         rows = {"document": left_out, "rule": first[left_out].astype(np.int16)}
         table.add(make_table(rows, LEFT_OUT_SCHEMA))
     counts = {"num_documents": len(first) - len(left_out), "num_unselected": len(left_out)}

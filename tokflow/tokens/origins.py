@@ -38,10 +38,12 @@ class Origins:
         """Return the raw file of each row of the shard, and its row in that file."""
         if len(self.raw_files) == 1:
             return repeated(self.raw_files[0], len(rows)), rows
-        first = np.array(self.first_rows, dtype=np.int64)
-        number = np.searchsorted(first, rows, side="right") - 1
-        names = to_texts(self.raw_files).cast(pa.string())
-        return names.take(to_arrow(number)), rows - first[number]
+        number, names = self.numbers_of(rows), to_texts(self.raw_files).cast(pa.string())
+        return names.take(to_arrow(number)), rows - np.array(self.first_rows)[number]
+
+    def numbers_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the ordinal of the raw file of each row of the shard."""
+        return np.searchsorted(np.array(self.first_rows), rows, side="right") - 1
 
     def row_of(self, raw_file: str, row: int) -> int:
         """Return the row of the shard for a row of one of its raw files."""

@@ -9,6 +9,13 @@ from typing import Any
 
 from tokflow.documents import Reject
 
+
+def rejects_in(lines: bytes, raw_file: str) -> list[dict[str, Any]]:
+    """Return the fields of the rejects in rejects.jsonl; `raw_file`: that of those that name none,
+    for there is one."""
+    return [{"raw_file": raw_file, **json.loads(line)} for line in lines.splitlines()]
+
+
 REASONS = "rejects"
 """The name of the reasons in the details of a manifest: numbers by reason."""
 

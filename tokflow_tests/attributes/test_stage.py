@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
+from tokflow.attributes.stage import ATTRIBUTES_NAME
 from tokflow.audit.checks import Checker
 from tokflow.components import make_definitions
 from tokflow.errors import ChangedFileError, ConfigError
@@ -18,6 +19,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import make_output
 from tokflow.pools.pool import ignore
+from tokflow.store.tables import read_table
 from tokflow_tests.outputs import problems_of
 from tokflow_tests.tiny import build, declare
 
@@ -46,7 +48,7 @@ def declared(
 def values_of(dataset: Dataset, column: str = "quality") -> list[list[Any]]:
     graph = graph_of(dataset)
     outputs = [graph.output("attributes", key, "scores") for key in graph.partitions]
-    return [graph.open(of)[column].to_pylist() for of in outputs]
+    return [read_table(of.open().file(ATTRIBUTES_NAME))[column].to_pylist() for of in outputs]
 
 
 def why(dataset: Dataset) -> dict[str, str]:

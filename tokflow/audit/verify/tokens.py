@@ -1,6 +1,5 @@
 """Verify a token shard and the tokenizer that made it; problems that other outputs have, too."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from tokflow.errors import TokflowError, UntrustedCodeError
 from tokflow.store.tables import to_numpy, to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, check_content
+from tokflow.tokens.rejects import rejects_in
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import (
     DOCUMENTS_NAME,
@@ -94,12 +94,12 @@ def _row_problems(shard: TokenShard, rows: npt.NDArray[np.int64]) -> Iterator[st
         return
     num_rejects = shard.manifest.counts["num_rejects"]
     path = shard.folder / REJECTS_NAME
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    if len(lines) != num_rejects:
-        yield f"{path}: expected {num_rejects:,} rejects, found {len(lines):,}"
-        return
     origins = shard.origins
-    rejects = [{"raw_file": origins.raw_files[0], **json.loads(line)} for line in lines]
+    lines = path.read_bytes() if path.is_file() else b""
+    rejects = rejects_in(lines, origins.raw_files[0])
+    if len(rejects) != num_rejects:
+        yield f"{path}: expected {num_rejects:,} rejects, found {len(rejects):,}"
+        return
     of_shard = [origins.row_of(reject["raw_file"], reject["row"]) for reject in rejects]
     rejected = np.array(of_shard, dtype=np.int64)
     taken = np.sort(np.concatenate([rows, rejected]))
