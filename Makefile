@@ -55,6 +55,7 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/pytest --quiet -m "$(FAST)" -n 3 --dist loadfile $(ARGS) # many wait for processes
 
 test-deploy: $(READY) .venv-deploy/ready ## The services of deploy/ with a PostgreSQL: builds, restarts, backups, containers, login
+	@PYTHONPATH=.venv-deploy/lib $(BIN)/python -c "import dagster_k8s, kubernetes.client" # else skipped
 	@PYTHONPATH=.venv-deploy/lib $(BIN)/pytest --quiet tokflow_tests/deploy $(ARGS)
 
 test-dg: $(READY) .venv-dg/ready ## The wheel in a project that create-dagster makes, by dg's commands
@@ -192,7 +193,7 @@ $(READY): pyproject.toml constraints.txt
 # where that cannot be had.
 .venv-deploy/ready: tokflow_tests/deploy/requirements.txt constraints.txt | $(READY)
 	@mkdir -p $(@D)
-	@$(BIN)/python -m pip install -qq --no-deps --no-compile --upgrade --target $(@D)/lib --constraint constraints.txt \
+	@$(BIN)/python -m pip install -qq --no-deps --upgrade --target $(@D)/lib --constraint constraints.txt \
 		--requirement $<
 	@command -v caddy >/dev/null || { cd $(@D) && apt-get -qq download caddy && \
 		dpkg -x caddy_*.deb . && rm caddy_*.deb; } || echo "No Caddy: its test is left out"

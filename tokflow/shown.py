@@ -2,6 +2,7 @@
 and without characters that steer a terminal."""
 
 import re
+import shlex
 import unicodedata
 
 _shown_as: dict[str, str] = {}
@@ -133,3 +134,8 @@ def clipped(text: str, num_chars: int) -> str:
 def _is_shown(character: str) -> bool:
     is_space = unicodedata.category(character) == "Zs"
     return character.isprintable() or is_space or character in _JOINERS
+
+
+def viewer_command(export: str) -> str:
+    """Return the command that writes the viewer of an export, given by its path or URL."""
+    return f"tokflow inspect {shlex.quote(export)} --html viewer.html"

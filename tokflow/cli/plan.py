@@ -186,9 +186,8 @@ def _row(outputs: Sequence[PlannedOutput], dataset: str) -> Sequence[str]:
     first = outputs[0]
     source = "" if first.graph.dataset.name == dataset else f"{first.graph.dataset.name}: "
     more = f" and {len(outputs) - 1:,} more" if len(outputs) > 1 else ""
-    num_bytes, seconds = (
-        sum(getattr(of, name) for of in outputs) for name in ("num_bytes", "estimated_seconds")
-    )
+    num_bytes = sum(of.num_bytes for of in outputs)
+    seconds = sum(of.estimated_seconds for of in outputs)
     name = f"{source}{first.output.label}{more}"
     return first.stage, name, size(num_bytes), duration(seconds), first.reason
 

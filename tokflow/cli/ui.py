@@ -2,7 +2,6 @@
 
 import http.client
 import os
-import shlex
 import signal
 import socket
 import subprocess
@@ -27,6 +26,7 @@ from tokflow.cli.terminal import DONE, FAILED, print_error, print_json, shown_pa
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.pipeline.declared import list_declared, load_declared
 from tokflow.pipeline.project import project_root, state_home
+from tokflow.shown import viewer_command
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -283,8 +283,7 @@ def _print_pages() -> None:
                 print(f"report of {name}: {shown_path(report, store)}")
             for of in dataset.exports:
                 if (folder := dataset.folder / "exports" / of.name).is_dir():
-                    shown = shlex.quote(shown_path(folder, store))
-                    print(f"viewer of {name}: tokflow inspect {shown} --html viewer.html")
+                    print(f"viewer of {name}: {viewer_command(shown_path(folder, store))}")
     sys.stdout.flush()
 
 

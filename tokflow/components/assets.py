@@ -54,7 +54,11 @@ def _spec(dataset: Dataset, stage: str, name: str) -> dg.AssetSpec:
     """Return one asset with what all assets of a dataset have."""
     step, of_parents = stage_named(dataset.stages, stage), parents(dataset, stage, name)
     translator = translator_of(dataset)
-    kinds, config = _described(dataset, stage, name)
+    if step is None:
+        kinds = {OWN_ASSETS[stage].kind}
+        config: Any = _raw_config(dataset) if kinds == {"file"} else {}
+    else:
+        kinds, config = {*step.kinds(dataset, name)}, step.variants(dataset)[name]
     fields = config if isinstance(config, dict) else config.model_dump(exclude_defaults=True)
     shown = {"config": dg.MetadataValue.json(_redacted(fields))} if fields else {}
     return dg.AssetSpec(
@@ -70,15 +74,6 @@ def _spec(dataset: Dataset, stage: str, name: str) -> dg.AssetSpec:
         code_version=code_version(dataset, stage, name),
         freshness_policy=_freshness_of(dataset.schedule) if step and step.has_latest else None,
     )
-
-
-def _described(dataset: Dataset, stage: str, name: str) -> tuple[set[str], Any]:
-    """Return kinds and config of an asset."""
-    step = stage_named(dataset.stages, stage)
-    if step is not None:
-        return set(step.kinds(dataset, name)), step.variants(dataset)[name]
-    own = OWN_ASSETS[stage]
-    return {own.kind}, _raw_config(dataset) if own.kind == "file" else {}
 
 
 def _raw_config(dataset: Dataset) -> dict[str, Any]:

@@ -186,9 +186,8 @@ def _build(
             leaves = _leaves(instance, run, inputs, was_asked=with_inputs == memory.asked)
             memory = replace(memory, left=with_inputs if leaves else "")
     if run is not None and with_inputs == memory.left:
-        said = f"run {run.run_id[:8]} ({run.status.value}) left {todo}"
-        said += "; another follows when something changes"
-        return _settled(memory, state, said, now)
+        left = f"run {run.run_id[:8]} ({run.status.value}) left {todo}"
+        return _settled(memory, state, f"{left}; another follows when something changes", now)
     request = dg.RunRequest(job_name=build_job_name(dataset), tags={INPUTS_TAG: inputs})
     return Decision(replace(memory, asked=with_inputs, looked=now), f"builds {todo}", request)
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.status import STATES, FileStatus, file_statuses
+from tokflow.pools.pool import ignore
 from tokflow.raw import RawFile, RawPartition, RawSource
 from tokflow.raw.hashes import HashCache, stamp_of
 from tokflow.shown import clipped, counted, redact
@@ -136,6 +137,7 @@ def sync_files(
     changes: FileChanges | None = None,
     *,
     log: Log | None = None,
+    progress: Callable[[int, int], None] = ignore,
     to_build: Collection[str] = (),
     is_listed: bool = True,
     with_status: bool = False,
@@ -149,7 +151,8 @@ def sync_files(
     its content is shows when `raw` fetches it. The list itself is recorded as a materialization of
     `files`, so that a file which comes or goes makes the exports stale, too; `with_status`: also
     where only the status of a file is another. Without `is_listed` only the contents of `to_build`
-    are read and recorded. `changes`: those that a look has found just now.
+    are read and recorded. `changes`: those that a look has found just now; `progress`: as that of
+    `AssetHistory.record`, for the contents.
 
     Raises: ConfigError, RawFileError where the files cannot be listed; nothing is retired then.
     """
@@ -159,13 +162,14 @@ def sync_files(
         return SyncedFiles(added=changes.added, removed=changes.removed)
     raw_files = known_files(changes.graph, None if is_listed else to_build)
     if not is_listed:
-        record_raw(instance, changes.graph, known_partitions(changes.graph, raw_files), log)
+        partitions = known_partitions(changes.graph, raw_files)
+        record_raw(instance, changes.graph, partitions, log, progress)
         return SyncedFiles()
     known = AssetHistory(instance, dataset, RAW).versions
     partitions = known_partitions(changes.graph, raw_files)
     build = set(to_build)
     to_record = {key: of for key, of in partitions.items() if key in known or key in build}
-    recorded = record_raw(instance, changes.graph, to_record, log)
+    recorded = record_raw(instance, changes.graph, to_record, log, progress)
     _update(instance, dataset, changes)
     record_listing(instance, changes.graph, raw_files, log, with_status=with_status)
     changed = tuple(key for key in recorded if key in known and key not in changes.added)
@@ -218,11 +222,13 @@ def record_raw(
     graph: BuildGraph,
     partitions: Mapping[str, RawPartition],
     log: Log | None = None,
+    progress: Callable[[int, int], None] = ignore,
 ) -> list[str]:
     """Record the contents of partitions that Dagster does not have; return their keys, sorted."""
     history = AssetHistory(instance, graph.dataset, RAW)
     new = history.unrecorded({key: partitions[key].sha256 for key in sorted(partitions)})
-    history.record({key: report_raw(partitions[key], graph.partitions[key]) for key in new}, log)
+    reports = {key: report_raw(partitions[key], graph.partitions[key]) for key in new}
+    history.record(reports, log, progress)
     return new
 
 

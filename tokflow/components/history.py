@@ -18,6 +18,7 @@ from tokflow.components.dagster_names import (
 from tokflow.components.reports import Report
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.stages import for_mixtures
+from tokflow.pools.pool import ignore
 from tokflow.stage import stage_named
 
 CODE_VERSION = "dagster/code_version"
@@ -99,10 +100,17 @@ class AssetHistory:
         _ = self._tags
         return self
 
-    def record(self, reports: Mapping[str, Report], log: Log | None = None) -> None:
-        """Enter outputs, by default as made without a run."""
-        for event in self.events(reports):
+    def record(
+        self,
+        reports: Mapping[str, Report],
+        log: Log | None = None,
+        progress: Callable[[int, int], None] = ignore,
+    ) -> None:
+        """Enter outputs, by default as made without a run. `progress` is called with the number of
+        those that are entered, and of all."""
+        for number, event in enumerate(self.events(reports), 1):
             (log or self.instance.report_runless_asset_event)(event)
+            progress(number, len(reports))
 
     @cached_property
     def versions(self) -> dict[str, str]:

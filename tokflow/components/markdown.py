@@ -126,10 +126,9 @@ def escaped(text: str) -> str:
 def small_picture(picture: Picture) -> dg.MarkdownMetadataValue:
     """Return a picture of the report, with its note, as small as Dagster shows it without a click:
     bars as a table, an outline as SVG."""
-    most = picture.limit or max((length for _, length, _ in picture.bars), default=1) or 1
     lines = [
-        f"| {_breakable(escaped(shortened_name(name)))} | {'▇' * ceil(BAR_WIDTH * length / most)} "
-        f"| {escaped(words)} |"
+        f"| {_breakable(escaped(shortened_name(name)))} "
+        f"| {'▇' * ceil(BAR_WIDTH * length / picture.full)} | {escaped(words)} |"
         for name, length, words in picture.bars
     ]
     image = f"![{escaped(picture.title)}](data:image/svg+xml,{quote(picture.outline, safe=SAFE)})"

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
 from typing import Any
 
 import dagster as dg
@@ -164,19 +163,14 @@ def _build_one(
     if not options.reads_files(dataset):
         keys = []
     is_listed = is_source or options.is_of_all_files(dataset)
-    recorded = count(1)
 
     def say(line: str) -> None:
         context.log.info("%s%s", said_before, line)
 
-    def log(event: Any) -> None:
-        context.log_event(event)
-        shown.recorded(next(recorded), len(keys))
-
     shown = options.reporter or Lines(say)
-    how: dict[str, Any] = {"log": log, "to_build": keys, "is_listed": is_listed}
+    how: dict[str, Any] = {"log": context.log_event, "to_build": keys, "is_listed": is_listed}
     sync = partial(sync_files, context.instance, dataset, **how)
-    synced = sync(changes=changes)
+    synced = sync(changes=changes, progress=shown.recorded)
     if is_listed:
         say(str(synced))
         if proposed := graph.files.proposed_group():

@@ -10,11 +10,11 @@ from tokflow.components.dagster_names import REPORT, asset_key, asset_keys
 from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
 from tokflow.components.markdown import for_shell, small_picture, whole_pictures
-from tokflow.components.reports import Report, viewer_command
+from tokflow.components.reports import Report
 from tokflow.errors import MissingOutputError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
-from tokflow.shown import size
+from tokflow.shown import size, viewer_command
 
 
 def report_page(dataset: Dataset) -> Report:

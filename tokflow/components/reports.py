@@ -5,7 +5,6 @@ the rest in one table. After them stand the numbers that differ from file to fil
 build, once more, as numbers: those Dagster draws.
 """
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,7 +26,7 @@ from tokflow.pipeline.describe import Description, describe, describe_all, mixtu
 from tokflow.pipeline.lines import line_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageResult, Totals
-from tokflow.shown import clipped
+from tokflow.shown import clipped, viewer_command
 from tokflow.split.rule import NOT_TAKEN
 from tokflow.store.tables import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
@@ -190,11 +189,6 @@ PAGES: Mapping[str, Callable[[StageResult, Description], Page]] = {
     "export": _export,
 }
 """Stage to what the page of its outputs has besides what all have."""
-
-
-def viewer_command(export: str) -> str:
-    """Return the command that writes the viewer of an export, given by its path or URL."""
-    return f"tokflow inspect {shlex.quote(export)} --html viewer.html"
 
 
 def _files(made: StageResult) -> dg.MetadataValue[Any]:

@@ -99,7 +99,7 @@ def _is_beside(path: Path) -> bool:
     """Return whether a path is a file that tokflow keeps beside outputs."""
     if path.name == LATEST and named_by(path) is not None:
         return True
-    return path.is_file() and (path.name in FILES_BESIDE or path.suffix == ".svg")
+    return path.is_file() and path.name in FILES_BESIDE
 
 
 def find_output(path: str | Path) -> StoredOutput:

@@ -6,7 +6,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +97,8 @@ class Picture:
     """The data that it shows, and how much of it."""
     bars: Sequence[tuple[str, float, str]] = ()
     """Name, length and words of each of its bars."""
-    limit: float | None = None
-    """Length of a full bar; None for that of the longest."""
+    full: float = 1.0
+    """Length of a full bar."""
     outline: str = ""
     """Of any other: a small SVG of less than 700 characters, with the same shape and few words."""
 
@@ -109,9 +109,16 @@ class Picture:
 
 
 def make_picture(
-    name: str, title: str, draw: Callable[["Axes"], None], *, note: str = "", height: float = 2.3
+    name: str,
+    title: str,
+    draw: Callable[["Axes"], None],
+    *,
+    note: str = "",
+    height: float = 2.3,
+    bars: Sequence[tuple[str, float, str]] = (),
+    full: float = 1.0,
 ) -> Picture:
-    """Return the picture that a function draws into axes."""
+    """Return the picture that a function draws into axes; `bars`: those that it draws, if any."""
     import matplotlib as mpl
     from matplotlib.figure import Figure  # not pyplot, which keeps every figure
 
@@ -129,7 +136,9 @@ def make_picture(
         figure.savefig(file, transparent=True, format="svg", metadata=plain)
     svg = _NUMBERED.sub(r"\1", _PROLOG.sub("", file.getvalue().decode()))
     svg = re.sub(r"\s*\n\s*", "\n", svg).strip()
-    return Picture(name=name, title=title, svg=svg.encode(), note=note, outline=_outline(axes))
+    outline = "" if bars else _outline(axes)
+    fields: dict[str, Any] = {"bars": bars, "full": full, "outline": outline}
+    return Picture(name=name, title=title, svg=svg.encode(), note=note, **fields)
 
 
 def _outline(axes: "Axes") -> str:
@@ -208,8 +217,7 @@ def bars_picture(
         axes.spines["bottom"].set_visible(False)
 
     height = 0.12 + ROW_HEIGHT * max(len(bars), 2) * (1.6 if is_named_above else 1)
-    picture = make_picture(name, title, draw, note=note, height=height)
-    return replace(picture, bars=bars, limit=limit, outline="")
+    return make_picture(name, title, draw, note=note, height=height, bars=bars, full=most)
 
 
 def shortened_name(name: str, most: int = 24) -> str:

@@ -81,8 +81,8 @@ def test_the_instance_is_that_of_compose_but_for_what_the_chart_says_itself():
     more = VALUES["additionalInstanceConfig"]
 
     assert more == {name: own[name] for name in more}
-    assert snake({**VALUES["concurrency"]}) == {"enabled": True, **own["concurrency"]}
-    assert snake({**VALUES["retention"]}) == {"enabled": True, **own["retention"]}
+    assert snake(VALUES["concurrency"]) == {"enabled": True, **own["concurrency"]}
+    assert snake(VALUES["retention"]) == {"enabled": True, **own["retention"]}
 
 
 @pytest.mark.parametrize("name", [*PODS, "runs"])
