@@ -169,6 +169,11 @@ class ShardOptions(Config):
         return None if self.shards == "by_file" else self.shards
 
     @property
+    def file_bytes(self) -> int | None:
+        """Bytes of tokens in a file, where the YAML says or files are of whole raw files."""
+        return self.shard_size or (BY_FILE_BYTES if self.is_by_file else None)
+
+    @property
     def is_divided(self) -> bool:
         """True where the YAML says how many files there are, or of which size."""
         return self.shards is not None or self.shard_size is not None
@@ -192,11 +197,8 @@ class ShardOptions(Config):
         Raises: ConfigError where files of such a number have more than `most`.
         """
         if self.num_shards is None:
-            per_file = usual or total
-            if self.is_by_file:
-                per_file = BY_FILE_BYTES // item_bytes
-            if self.shard_size is not None:
-                per_file = self.shard_size // item_bytes
+            num_bytes = self.file_bytes
+            per_file = usual or total if num_bytes is None else num_bytes // item_bytes
             per_file = max(1, min(per_file, most or per_file))
             if not self.is_by_file or rows is None:
                 return equal_sizes(total, per_file)

@@ -16,10 +16,10 @@ Source: apache/parquet-format at 2.11.0: parquet.thrift, Encodings.md (PLAIN, RL
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ import pyarrow as pa
 import xxhash
 
 from tokflow.exports.token_files import open_hashed
+from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.tables import to_numpy
 
 PAGE_VALUES = 2**15, 2**17
@@ -34,7 +35,7 @@ PAGE_VALUES = 2**15, 2**17
 
 CODECS = {"none": 0, "snappy": 1, "zstd": 6}
 
-BYTE, I16, I32, I64, TEXT, LIST, STRUCT = 3, 4, 5, 6, 8, 9, 12
+BYTE, I32, I64, TEXT, LIST, STRUCT = 3, 5, 6, 8, 9, 12
 """Types of thrift's compact protocol."""
 
 REQUIRED, OPTIONAL, REPEATED = 0, 1, 2
@@ -83,19 +84,23 @@ def _varint(number: int) -> bytes:
     return bytes([*found, number])
 
 
-class ParquetFile:
-    """A new parquet file, whole once its block ends; a table written is a row group."""
+@contextmanager
+def parquet_file(path: Path, schema: pa.Schema, compression: str) -> Iterator["ParquetFile"]:
+    """Open a new parquet file, which is whole once the block ends."""
+    with open_hashed(path) as file:
+        file.write(b"PAR1")
+        written = ParquetFile(file, schema, compression)
+        yield written
+        written.finish()
 
-    def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
-        self._path, self._schema, self._codec = path, schema, CODECS[compression]
+
+class ParquetFile:
+    """A new parquet file; a table written is a row group."""
+
+    def __init__(self, file: HashedWriter, schema: pa.Schema, compression: str) -> None:
+        self._file, self._schema, self._codec = file, schema, CODECS[compression]
         self._compress = None if compression == "none" else pa.Codec(compression).compress
         self._groups: list[tuple[int, list[_Chunk]]] = []
-
-    def __enter__(self) -> Self:
-        self._opened = open_hashed(self._path)
-        self._file = self._opened.__enter__()
-        self._file.write(b"PAR1")
-        return self
 
     def write_table(self, table: pa.Table) -> None:
         """Write a row group."""
@@ -120,17 +125,11 @@ class ParquetFile:
             self._file.write(packed)
         return chunk
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            groups = [(STRUCT, self._write_group(*group)) for group in self._groups]
-            footer = thrift(self._footer([group for _, group in groups]))
-            self._file.write(footer + len(footer).to_bytes(4, "little") + b"PAR1")
-        self._opened.__exit__(kind, error, traceback)
+    def finish(self) -> None:
+        """Write the offset indexes and the footer."""
+        groups = [(STRUCT, self._write_group(*group)) for group in self._groups]
+        footer = thrift(self._footer([group for _, group in groups]))
+        self._file.write(footer + len(footer).to_bytes(4, "little") + b"PAR1")
 
     def _write_group(self, num_rows: int, chunks: Sequence["_Chunk"]) -> Fields:
         """Write the offset indexes of a row group, and return what the footer says of it."""

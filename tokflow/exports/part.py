@@ -66,6 +66,8 @@ class Part:
     one document each."""
     within: range | None = None
     """Ordinals of the sequences that `sequences` yields; None: all."""
+    shard_sizes: Sequence[int] | None = None
+    """Sequences of each file of the part, where they are of whole raw files and worked out."""
     first_number: int = 0
     """Number of the first file of its stream."""
     taken: Counter[str] | None = None
@@ -99,7 +101,8 @@ class Part:
     def rows(self) -> PartRows:
         """Facts of this part that decide how its sequences are divided into files."""
         facts = self.num_sequences, self.sequence_length, self.has_loss_mask, self.dtype
-        return PartRows(*facts, files=self.packed.of_files)
+        files = self.packed.of_files if self.shard_sizes is None else ()
+        return PartRows(*facts, files=files, shards=self.shard_sizes)
 
     @property
     def num_tokens(self) -> int:
@@ -238,11 +241,9 @@ class Part:
         By default so many that they take some 50 MB. Only those `within`, if that is given: of
         batches, those of all, cut. `whole`: only those, in batches of their own.
         """
-        found = self.packed.sequences(at_once, within=self.within)
-        if whole is not None:
-            found = self.packed.sequences(at_once, within=whole, starts_anew=True)
+        within = self.within if whole is None else whole
         return self._counted(
-            found,
+            self.packed.sequences(at_once, within=within, starts_anew=whole is not None),
             num_tokens=lambda some: np.count_nonzero(some.segment_ids),
             num_loss_tokens=lambda some: np.count_nonzero(some.loss_mask),
             num_unsupervised_sequences=lambda some: np.count_nonzero(~some.loss_mask.any(axis=1)),

@@ -15,7 +15,7 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports.config import ExportConfig
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import KeptOfDocuments
-from tokflow.exports.options import BY_FILE_BYTES, files_together
+from tokflow.exports.options import files_together
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import sizes_by_documents
 from tokflow.store.integrity import check_files
@@ -54,14 +54,14 @@ def shards_of(part: Part, config: ExportConfig, recipe: Recipe) -> list[FileShar
     else:
         shards = _of_stream(part, config)
     numbers = [*accumulate((num for *_, num in shards), initial=0)]
+    of_part = {
+        "part": [part.name, part.file_name],
+        "has_loss_mask": part.has_loss_mask,
+        "kept": KeptOfDocuments(part.splits).names,
+    }
     found = []
     for first, (own, keys, place, num_files) in zip(numbers, shards, strict=False):
-        decided = {
-            **place,
-            "part": [part.name, part.file_name],
-            "has_loss_mask": part.has_loss_mask,
-            "kept": KeptOfDocuments(part.splits).names,
-        }
+        decided = {**of_part, **place}
         parents = recipe.parents if keys is None else {key: recipe.parents[key] for key in keys}
         of_shard = replace(recipe, config={**recipe.config, "shard": decided}, parents=parents)
         shard = FileShard(
@@ -84,8 +84,9 @@ number of files."""
 
 def _of_sequences(part: Part, config: ExportConfig) -> list[Written]:
     options, packed = config.options, part.packed
-    edges = [*accumulate(FORMATS[config.format].sizes(part.rows, options) or (), initial=0)]
-    firsts = [*accumulate((num for _, num in packed.of_files), initial=0)]
+    files, sizes = packed.of_files, FORMATS[config.format].sizes(part.rows, options) or ()
+    edges = [*accumulate(sizes, initial=0)]
+    firsts = [*accumulate((num for _, num in files), initial=0)]
     longest = packed.longest if getattr(options, "padding", "max") == "longest" else None
     found: list[Written] = []
     number = 0
@@ -93,14 +94,15 @@ def _of_sequences(part: Part, config: ExportConfig) -> list[Written]:
         while firsts[number + 1] <= start:
             number += 1
         place = {"start": start - firsts[number], "num": stop - start, "longest": longest}
-        own = packed.of_files[number : bisect_left(firsts, stop)]
-        keys = [key for key, _ in own] if number < len(packed.files) else None
-        found.append((replace(part, within=range(start, stop)), keys, place, 1))
+        of_shard = files[number : bisect_left(firsts, stop)]
+        keys = [key for key, _ in of_shard] if number < len(packed.files) else None
+        own = replace(part, within=range(start, stop), shard_sizes=sizes)
+        found.append((own, keys, place, 1))
     return found
 
 
 def _of_stream(part: Part, config: ExportConfig) -> list[Written]:
-    most = (config.options.shard_size or BY_FILE_BYTES) // part.dtype.itemsize
+    most = max(1, config.options.file_bytes // part.dtype.itemsize)
     num_tokens = [split.manifest.counts[f"{part.name}.num_tokens"] for split in part.splits]
     keys = [str(split.manifest.partition) for split in part.splits]
     found: list[Written] = []

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.ahead import begun
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.options import BY_FILE_BYTES, FILE_DIGITS, ShardOptions
+from tokflow.exports.options import FILE_DIGITS, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.part_sequences import cut
 from tokflow.sequences.segments import Sequences
@@ -84,7 +84,7 @@ def cut_by_documents(
     """
     lengths = part.document_lengths()
     if options.num_shards is None:
-        size = options.shard_size or (BY_FILE_BYTES if options.is_by_file else None)
+        size = options.file_bytes
         per_file = usual or part.num_tokens if size is None else size // part.dtype.itemsize
         sizes, counts = sizes_by_documents(lengths, max(1, min(per_file, most or per_file)))
     else:
@@ -292,8 +292,8 @@ def copy_file(path: Path, entry: FileEntry, new: Path) -> None:
         with path.open("rb") as source, new.open("wb") as file, suppress(AttributeError, OSError):
             while os.copy_file_range(source.fileno(), file.fileno(), COPY_BYTES):
                 pass
-    if new.stat().st_size != entry.num_bytes and not new.samefile(path):
-        shutil.copyfile(path, new)
+        if new.stat().st_size != entry.num_bytes:
+            shutil.copyfile(path, new)
     stamp = Stamp.of(new.stat())
     if stamp.num_bytes != entry.num_bytes:
         raise CorruptOutputError(

@@ -118,7 +118,7 @@ class ExportWriter(Writer):
         if sum(part.num_tokens for part in self.parts) <= SEGMENT_TOKENS:
             return []
         shares: list[tuple[str, range]] = []
-        inputs = inputs_of(self.parts)
+        inputs, last = inputs_of(self.parts), LastExport(self.last)
         with export_named(self.config), inputs[0].store.fetching(inputs, has_numbers=False):
             for part in self.parts:
                 sizes = FORMATS[self.config.format].sizes(part.rows, self.config.options)
@@ -127,7 +127,7 @@ class ExportWriter(Writer):
                 largest = max(sizes, default=1) * part.sequence_length
                 edges = [0, *accumulate(sizes)]
                 shards = self._shards(part)
-                if any(map(LastExport(self.last).has, shards)):
+                if any(map(last.has, shards)):
                     return []
                 step = 1 if shards else max(1, SEGMENT_TOKENS // largest)
                 edges = [*edges[:-1:step], edges[-1]]
@@ -233,7 +233,7 @@ class ExportWriter(Writer):
             "parts": [part.name for part in parts],
             "keeps": list(layout.keeps),
         }
-        if any(shards.values()):
+        if shards:
             details["shards"] = shards
         if "loss_mask" not in layout.keeps and any(part.has_loss_mask for part in parts):
             details["lost"] = ["loss_mask"]

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
 
-from tokflow.documents.config import Limit
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import Plan, make_plan
@@ -30,7 +29,7 @@ def bytes_to_write(plan: Plan) -> int:
     """Return the likely bytes of tokens and exports of which no version was ever made: half of
     those of the raw files, as of tokens of 2 bytes for 4 of text. 0 where a limit makes them fewer;
     exports of a mixture are not counted."""
-    if plan.dataset.documents.limit != Limit():
+    if not plan.dataset.documents.is_as_usual("limit"):
         return 0
     is_mixture = bool(plan.graph.of_sources)
     new = (of for of in plan.missing if of.output.is_first_of_kind)
@@ -119,7 +118,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
 
 def unreferred_bytes(dataset: Dataset, used: Collection[Path]) -> int:
     """Return the bytes that are free without all outputs of `dataset` but those in `used` folders,
-    found by their folders' names: no manifest is read. Raw files that were fetched stay."""
+    found by their folders' names. Raw files that were fetched stay."""
     unused: list[Path] = []
     for inner, folders, _ in os.walk(dataset.folder):
         unused += [

@@ -269,14 +269,12 @@ class BuildGraph:
         """Return the outputs of a stage that one is made from over all partitions, by key. Raises:
         MissingOutputError where a limit of the dataset may take more files and, for the output of
         one partition, where one of them is not there."""
-        if output.step.is_of_file:
-            self._needed[stage].check(
-                self.output(stage, key, variant or "") for key in self.partitions
-            )
-        elif self.limited is not None:
-            self.limited.check_closed()
         if variant is None:
             [variant] = {*output.variants_from(stage)}
+        if output.step.is_of_file:
+            self._needed[stage].check(self.output(stage, key, variant) for key in self.partitions)
+        elif self.limited is not None:
+            self.limited.check_closed()
         return {key: self.output(stage, key, variant) for key in self.partitions}
 
     def shared(self, step: Stage, compute: Callable[[], T]) -> T:

@@ -56,8 +56,6 @@ class Task:
     common: Shared[Common]
     num_bytes: int
     """Approximate bytes of text it is made from."""
-    is_named: bool = True
-    """False where the output gets its name from the manifest that is written."""
     number: int | None = None
     """Ordinal of the segment; None: the task makes the whole output."""
     shard: Path | None = None
@@ -69,6 +67,11 @@ class Task:
     """Store of the segments, which may stay on this disk while the output goes to a URL."""
     whole: Whole = field(default_factory=dict)
     """Files of the segments that need not be hashed again."""
+
+    @property
+    def is_named(self) -> bool:
+        """False where the output gets its name from the manifest that is written."""
+        return self.number is not None or self.common.value.writer.begun is None
 
     @property
     def own_store(self) -> Store:
@@ -135,7 +138,6 @@ class OutputTasks:
             common = Common(writer, self._segments, known_whole(writer.inputs()))
             shared = Shared(common, num_tasks=len(self._segments))
             task = Task(output.title, output.graph.store, folder, shared, self._num_bytes)
-            task = replace(task, is_named=self._begun is None)
             if not self._segments:
                 self.num_left = 1
                 return [task]
@@ -146,7 +148,7 @@ class OutputTasks:
             task = replace(task, segments_store=store)
             self._joining = replace(task, joined=folders)
             tasks = [
-                replace(task, folder=folder, number=of.number, is_named=True)
+                replace(task, folder=folder, number=of.number)
                 for of, folder in zip(self._segments, folders, strict=True)
                 if not _is_there(
                     of, folder, store, partial(output.step.refused, dataset=output.graph.dataset)

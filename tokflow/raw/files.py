@@ -238,11 +238,12 @@ class RawPartition:
     @property
     def by_stamp(self) -> "RawPartition":
         """The partition as it is known before it is read: with stamps in place of checksums."""
-        stamps = (hashlib.sha256(repr(of.stamp).encode()).hexdigest() for of in self.files)
-        files = (
-            of if of.remote else replace(of, path=Path(of.path), digest=stamp)
-            for of, stamp in zip(self.files, stamps, strict=True)
-        )
+
+        def by_stamp(file: RawFile) -> RawFile:
+            digest = hashlib.sha256(repr(file.stamp).encode()).hexdigest()
+            return replace(file, path=Path(file.path), digest=digest)
+
+        files = (of if of.remote else by_stamp(of) for of in self.files)
         return RawPartition(self.key, tuple(files))
 
     @property

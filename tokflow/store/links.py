@@ -61,12 +61,13 @@ def equal_files(temporary: Path, folder: Path) -> dict[str, list[Path]]:
     if not files or not is_output_name(folder.name):  # it is a segment
         return {}
     known: dict[FileEntry, list[Path]] = {entry: [] for entry in files.values()}
-    for output in _outputs_beside(folder, listed):
+    is_export = listed.partition is None and folder.parent.name != listed.stage
+    for output in _outputs_beside(folder, is_export=is_export):
         with suppress(OSError, msgspec.MsgspecError):  # damaged, or removed meanwhile
             for name, entry in _read(output).files.items():
                 if entry in known:
                     known[entry].append(output / name)
-    if listed.partition is None:  # it may be what one raw file gave, and was read for it
+    if is_export:  # it may be what one raw file gave, and was read for it
         below = f"{folder.parents[2]}{os.sep}"
         for path, (entry, _) in list(arrived.items()):
             if entry in known and path.startswith(below):
@@ -104,9 +105,8 @@ def _read(folder: Path) -> _Listed:
         return msgspec.json.decode(file.read(), type=_Listed)
 
 
-def _outputs_beside(folder: Path, listed: _Listed) -> Iterator[Path]:
+def _outputs_beside(folder: Path, *, is_export: bool) -> Iterator[Path]:
     """Yield the outputs of the same stage and file as one; of an export those of all exports."""
-    is_export = listed.partition is None and folder.parent.name != listed.stage
     places = folder.parents[1].iterdir() if is_export else [folder.parent]
     for place in places:
         with suppress(OSError):

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.exports.parquet_pages import CODECS, ParquetFile
+from tokflow.exports.parquet_pages import CODECS, parquet_file
 
 SCHEMA = pa.schema(
     {"ids": pa.list_(pa.int32()), "is_token": pa.list_(pa.int8()), "url": pa.string()}
@@ -22,7 +22,7 @@ def test_tables_are_read_back_as_they_were_written(
         "url": ["é", None, "", None, "b"] + ["c" * 300] * 400,
     }
     table = pa.table(columns, schema=SCHEMA)
-    with ParquetFile(tmp_path / "a.parquet", SCHEMA, compression) as file:
+    with parquet_file(tmp_path / "a.parquet", SCHEMA, compression) as file:
         for rows in (table[3:], table[:1], table[:0]):
             file.write_table(rows)
 
@@ -38,7 +38,7 @@ def test_a_page_ends_behind_the_same_rows_wherever_they_stand(tmp_path: Path):
     pages = []
     for name, more in (("a", []), ("b", [[7] * 500])):
         table = pa.table({"ids": [*more, *rows]}, schema=SCHEMA.remove(2).remove(1))
-        with ParquetFile(tmp_path / name, table.schema, "none") as file:
+        with parquet_file(tmp_path / name, table.schema, "none") as file:
             file.write_table(table)
         pages.append((tmp_path / name).read_bytes())
 

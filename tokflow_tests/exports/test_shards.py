@@ -8,6 +8,7 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.exports import Export, writing
+from tokflow.exports.formats import llmc
 from tokflow.exports.options import sizes_by_file
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
@@ -102,6 +103,29 @@ def test_workers_write_the_same_shards(tmp_path: Path, monkeypatch: pytest.Monke
     several, _ = export(dataset_in(tmp_path / "several", FORMATS[0], "a", "b", "c"))
 
     assert content(several) == content(alone)
+
+
+def test_shards_that_a_file_cannot_hold_are_more_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(llmc, "MAX_FILE_BYTES", llmc.HEADER_BYTES + 160)
+    dataset = dataset_in(tmp_path, {"format": "llmc", "shard_size": "3GB"}, "a", "b", "c")
+
+    folder, manifest = export(dataset)
+
+    read = [of["token_ids"] for of in Export(stored(folder, manifest)).read("train")]
+    assert sum(map(len, read)) == manifest.counts["train.num_tokens"]
+    assert max(len(of) for of in read) <= 80
+    assert len(read) > 3
+
+
+def test_a_shard_has_a_document_however_small_it_is_to_be(tmp_path: Path):
+    dataset = dataset_in(tmp_path, {"format": "npy", "shard_size": 1}, "a", "b")
+
+    _, manifest = export(dataset)
+
+    assert manifest.counts["train.num_tokens"] > 0
+    assert len([of for of in manifest.files if of.startswith("train")]) > 2
 
 
 @pytest.mark.parametrize("format_", ["litdata", "mds"])

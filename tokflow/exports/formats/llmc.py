@@ -62,6 +62,12 @@ class LlmcOptions(ShardOptions):
     """Name of a part in file names: `{validation: validation}`. Others have their own name, or val
     of validation."""
 
+    @property
+    def file_bytes(self) -> int | None:
+        """As of all shards, and no more than a file can hold."""
+        size = super().file_bytes
+        return size and min(size, MAX_FILE_BYTES - HEADER_BYTES)
+
 
 def write(part: Part, options: LlmcOptions, folder: Path) -> None:
     """Write the shards of a part."""

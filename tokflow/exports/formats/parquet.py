@@ -43,7 +43,7 @@ from pydantic import Field
 from tokflow.errors import ConfigError
 from tokflow.exports.columns import Lists, columns_in_files
 from tokflow.exports.options import Column, FileName, RowOptions
-from tokflow.exports.parquet_pages import ParquetFile
+from tokflow.exports.parquet_pages import parquet_file
 from tokflow.exports.table_files import (
     TOKENS_PER_BATCH,
     ReadBatch,
@@ -98,7 +98,7 @@ def _reader() -> ReadBatch:
 
 FILES = TableFiles(
     name=lambda part, number, num, options: f"{part}-{number:05d}-of-{num:05d}.parquet",
-    new=lambda path, schema, options: ParquetFile(path, schema, options.compression),
+    new=lambda path, schema, options: parquet_file(path, schema, options.compression),
     reader=_reader,
     at_once=lambda rows, options: min(
         options.sequences_per_group, sequences_within(TOKENS_PER_BATCH, rows.sequence_length)

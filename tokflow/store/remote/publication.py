@@ -66,8 +66,8 @@ def _copied(place: Place, new: Path, equal: Sequence[Path] | None) -> dict[int, 
     """Return the objects of a place that have ranges of a new file, by where they begin in it;
     `equal`: files that should have all of it."""
     found = {}
-    whole = [CopiedRange(0, path, 0, new.stat().st_size) for path in equal or ()]
-    for each in whole[:1] or copies_in(new):
+    copies = [CopiedRange(0, equal[0], 0, new.stat().st_size)] if equal else copies_in(new)
+    for each in copies:
         is_here = each.path.is_relative_to(place.root)
         if is_here and (folder := place.output_folder(each.path)) is not None:
             key = key_of(place, folder, each.path)

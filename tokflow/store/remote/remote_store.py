@@ -263,11 +263,12 @@ class RemoteStore(Store):
         return here | publication.find_unfinished(self.place, folder, seconds=seconds)
 
     def freed_bytes(self, folders: Iterable[Path], unfinished: dict[Path, int]) -> dict[Path, int]:
-        found = super().freed_bytes(folders, {})  # of what cannot be read
-        for folder in found:
+        folders, sizes = [*folders], dict[Path, int]()
+        for folder in folders:
             with suppress(TokflowError):
-                found[folder] = self.read(folder).manifest.num_bytes
-        return found | unfinished
+                sizes[folder] = self.read(folder).manifest.num_bytes
+        unread = super().freed_bytes([of for of in folders if of not in sizes], {})
+        return {of: (sizes | unread)[of] for of in folders} | unfinished
 
     def remove_all(self, folders: Iterable[Path], *, seconds: float) -> None:
         for_each(partial(self._remove, seconds=seconds), folders)
