@@ -12,10 +12,10 @@ from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.documents.user_function import UserFunction, described, printing_on_stderr
 from tokflow.errors import ConfigError
 from tokflow.raw import RawPartition
-from tokflow.store.tables import to_numpy
+from tokflow.store.tables import to_arrow, to_numpy
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokens.shard import TokenShard, with_tokens_of
+from tokflow.tokens.shard import TokenShard, places_of, with_tokens_of
 
 
 def compute(
@@ -38,7 +38,8 @@ def compute(
     batches = source.batches(on_reject=lambda *_: None, render=render, encode=with_tokens_of(table))
     rows, found = to_numpy(table["row"]), [empty_table(config)]
     for batch in batches:
-        texts = batch.texts.filter(pa.array(np.isin(batch.rows, rows))).to_pylist()
+        _, is_there = places_of(batch.rows, rows)
+        texts = batch.texts.filter(to_arrow(is_there)).to_pylist()
         for first in range(0, len(texts), config.batch):
             some = texts[first : first + config.batch]
             place = f"{function.where}: {raw.key}, rows {batch.rows[0]:,} to {batch.rows[-1]:,}"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.decoding import Encoding, in_file
-from tokflow.store.tables import texts_of, to_arrow, to_numpy
+from tokflow.store.tables import offsets_of, texts_of, to_arrow, to_numpy
 
 Place: TypeAlias = tuple[int | None, int | None]
 """Line and byte offset of a record's first byte in the decompressed file; None without lines. In a
@@ -38,8 +38,7 @@ class Spans:
     ) -> "Spans":
         """Return spans given as (start, stop), a list for each document; `kinds`: of all of them,
         one after another."""
-        offsets = np.zeros(len(spans) + 1, dtype=np.int64)
-        np.cumsum([len(of_document) for of_document in spans], out=offsets[1:])
+        offsets = offsets_of([len(of_document) for of_document in spans])
         flat = [span for of_document in spans for span in of_document]
         edges = np.array(flat, dtype=np.int64).reshape(-1, 2)
         of_kinds = None if kinds is None else np.array(kinds, dtype=np.int64)
@@ -49,7 +48,7 @@ class Spans:
     def joined(cls, spans: Sequence["Spans"]) -> "Spans":
         """Return the spans of all documents, one after another."""
         counts = np.concatenate([np.diff(some.offsets) for some in spans])
-        offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+        offsets = offsets_of(counts)
         starts = np.concatenate([some.starts for some in spans])
         stops = np.concatenate([some.stops for some in spans])
         kinds = [some.kinds for some in spans if some.kinds is not None]

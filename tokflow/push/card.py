@@ -135,13 +135,16 @@ def card_section(export: Export, target: Target) -> str:
     manifest = export.manifest
     about = export.format.description.replace("<", "&lt;")
     blocks = [f"## {manifest.dataset}, as {export.format_name}", f"{about}."]
-    blocks += ["\n".join(_table(export)), "\n".join(_facts(export)), *_loading(export, target)]
+    ancestry = Ancestry()
+    recipes = _recipes(export, ancestry)
+    facts = _facts(export, ancestry, recipes)
+    blocks += ["\n".join(_table(export)), "\n".join(facts), *_loading(export, target)]
     if INDEX_NAME in manifest.files:
         blocks.append(f"`{target.folder}{INDEX_NAME}` has the raw file and row of each document.")
     made = f"Made by tokflow: fingerprint `{manifest.fingerprint}`. The recipe, of splits and\n"
-    recipes = yaml.safe_dump(_recipes(export), sort_keys=False, allow_unicode=True, width=math.inf)
+    shown = yaml.safe_dump(recipes, sort_keys=False, allow_unicode=True, width=math.inf)
     return "\n\n".join(
-        [*blocks, f"{made}tokens that of the first raw file:", f"```yaml\n{recipes.strip()}\n```"]
+        [*blocks, f"{made}tokens that of the first raw file:", f"```yaml\n{shown.strip()}\n```"]
     )
 
 
@@ -155,16 +158,16 @@ def _table(export: Export) -> Iterator[str]:
         yield f"| {part} | {' | '.join('' if n is None else f'{n:,}' for n in numbers)} |"
 
 
-def _facts(export: Export) -> Iterator[str]:
+def _facts(export: Export, ancestry: Ancestry, recipes: Mapping[str, Any]) -> Iterator[str]:
     manifest, details = export.manifest, export.manifest.details
     names = details.get("names", {})
     eos = "no EOS" if export.eos_id is None else f"EOS {export.eos_id:,} ends each document"
     tokenizer = f" {_code(names['tokenizer'])}," if "tokenizer" in names else ""
     yield f"* **Tokenizer**:{tokenizer} {export.vocab_size:,} ids, {export.dtype.name}; {eos}"
     with suppress(MissingOutputError, CorruptOutputError, ForeignOutputError):  # whole without
-        saved = Ancestry().tokenizer(export.stored)
+        saved = ancestry.tokenizer(export.stored)
         if saved is not None and (reference := saved.manifest.details.get("reference")):
-            libraries = _recipes(export).get("tokens", {}).get("libraries", {})
+            libraries = recipes.get("tokens", {}).get("libraries", {})
             yield f"* **Ids**: those of {described(reference, libraries)}"
     if "source" in names:
         yield f"* **Raw files**: {_code(names['source'])}"
@@ -208,10 +211,10 @@ def _python(*lines: str) -> str:
     return "\n".join(["```python", *lines, "```"])
 
 
-def _recipes(export: Export) -> dict[str, Any]:
+def _recipes(export: Export, ancestry: Ancestry) -> dict[str, Any]:
     """Return the recipes of an export, and of what its first raw file became on the way to it, by
     stage, so far as the store has it."""
-    ancestry, recipes = Ancestry(), {}
+    recipes = {}
     with suppress(MissingOutputError, CorruptOutputError, ForeignOutputError):  # whole without them
         for output in _lineage(export.stored, ancestry):
             manifest = output.manifest

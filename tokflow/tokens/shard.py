@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.documents import (
@@ -147,15 +148,23 @@ class TokenShard(InStore):
         return pa.concat_tables([read_table(self.stored.file(of)) for of in self.names(KEPT_NAME)])
 
 
+def places_of(
+    some: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return where some rows are among all those of a shard, which ascend, and whether each is."""
+    place = np.searchsorted(rows, some)
+    return place, np.searchsorted(rows, some, side="right") > place
+
+
 def with_tokens_of(documents: pa.Table) -> Callable[[Batch], Batch]:
     """Return a function that gives documents which are read again as many tokens as a shard has of
     them, none to those that it has not, for a limit of tokens. `documents`: row and num_tokens."""
     rows, num_tokens = to_numpy(documents["row"]), to_numpy(documents["num_tokens"])
 
     def with_tokens(batch: Batch) -> Batch:
+        place, is_there = places_of(batch.rows, rows)
         found = np.zeros(len(batch.rows), dtype=np.int64)
-        _, stored, read = np.intersect1d(rows, batch.rows, return_indices=True)
-        found[read] = num_tokens[stored]
+        found[is_there] = num_tokens[place[is_there]]
         return replace(batch, tokens=TokenBatch(np.zeros(0, dtype=np.uint16), found))
 
     return with_tokens

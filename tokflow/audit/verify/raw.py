@@ -25,6 +25,7 @@ from tokflow.tokens.bos_eos import add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.shard import TokenShard, with_tokens_of
 from tokflow.tokens.shard_files import text_hashes
+from tokflow.tokens.token_source import TokenSource
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
 """Kinds of tokenizers whose decoded tokens are the very text; the rest can normalise it."""
@@ -61,15 +62,18 @@ def verify_against_raw(
     the tokenizer was saved.
     """
     table, render = shard.documents(), open_renderer(documents, encoding.tokenizer)
-    end = _end(to_numpy(table["num_chars"]), max_characters)
-    num_chosen = end if num_samples is None else min(num_samples, end)
+    num_chars = to_numpy(table["num_chars"])
+    end = _end(num_chars, max_characters)
+    chosen = np.arange(end)
+    if num_samples is not None:
+        chosen = np.unique(np.linspace(0, end - 1, num=min(num_samples, end)).astype(np.int64))
+        chosen = chosen[num_chars[chosen] <= MAX_SAMPLE_CHARS]
     sample = _Sample(
         shard=shard,
         render=render,
         encoding=encoding,
         in_text=in_text_of(documents, encoding.config.special_tokens_in_text),
-        chosen=np.unique(np.linspace(0, end - 1, num=num_chosen).astype(np.int64)),
-        is_all=num_samples is None,
+        chosen=chosen,
     )
     num_read, problems, source = 0, list[str](), DocumentSource(raw.paths, documents)
     for batch in source.batches(render=render, encode=with_tokens_of(table)):
@@ -148,8 +152,6 @@ class _Sample:
     in_text: InText
     chosen: npt.NDArray[np.int64]
     """Numbers of the documents, ascending."""
-    is_all: bool
-    """True if documents of any length are compared."""
     difference: str | None = None
     """The last problem that was one of tokens which are not those of the same reference."""
 
@@ -162,6 +164,14 @@ class _Sample:
         return open_engine(self.encoding.tokenizer, choice="reference", in_text=self.in_text)
 
     @cached_property
+    def _tokens(self) -> TokenSource:
+        return self.shard.tokens()
+
+    @cached_property
+    def _loss_mask(self) -> TokenSource:
+        return self.shard.loss_mask()
+
+    @cached_property
     def _chats(self) -> ChatEncoder:
         how = self.encoding.tokenizer, self.encoding.config.special_tokens_in_text
         return ChatEncoder(self._reference, *how, self.render)
@@ -170,17 +180,14 @@ class _Sample:
         """Yield what is wrong with the chosen documents of a batch that begins with `first`."""
         begin, end = np.searchsorted(self.chosen, [first, first + len(table)])
         for index in (self.chosen[begin:end] - first).tolist():
-            if self.is_all or batch.num_chars[index] <= MAX_SAMPLE_CHARS:
-                yield from self._token_problems(
-                    batch.slice(index, index + 1), table.slice(index, 1)
-                )
+            yield from self._token_problems(batch.slice(index, index + 1), table.slice(index, 1))
 
     def _token_problems(self, batch: Batch, table: pa.Table) -> Iterator[str]:
         """Yield what is wrong with the tokens of one document; `table`: its row."""
         [row] = table.to_pylist()
         where = f"{self.shard.manifest.partition}:{row['row']}"
         here = row["token_offset"], row["token_offset"] + row["num_tokens"]
-        found, chat = self.shard.tokens().read(*here), None
+        found, chat = self._tokens.read(*here), None
         if self.shard.has_loss_mask:
             encoded, chat = self._chats.encode(batch)
         else:
@@ -202,7 +209,7 @@ class _Sample:
             if decoded != batch.texts[0].as_py():
                 yield f"{where}: expected its text when decoded, found {decoded[:40]!r} …"
         mask = expected.loss_mask
-        if mask is not None and not np.array_equal(self.shard.loss_mask().read(*here), mask):
+        if mask is not None and not np.array_equal(self._loss_mask.read(*here), mask):
             yield f"{where}: expected the loss mask of its loss spans, found another"
 
 

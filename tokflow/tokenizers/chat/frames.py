@@ -84,7 +84,7 @@ class Frames:
             closers = [*closers, *self._any_special.findall(behind)[:1]]
         return _Ends(given, not tail, tuple(closers))
 
-    @property
+    @cached_property
     def _known(self) -> tuple[str, ...]:
         return (*self._ends.closers, *self._stops)
 

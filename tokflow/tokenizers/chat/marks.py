@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message
 from tokflow.tokenizers.chat.template import END_THINK, THINK, ChatTemplate
@@ -35,7 +36,6 @@ _KIND_OF_FIELD = {
 _FIRST, _LAST = 0xF0000, 0x10FFFD
 """Private characters of planes 15 and 16."""
 _PER_MESSAGE = 2 * len(KINDS) - 2  # structure has no marks of its own
-_PRIVATE = re.compile(f"[{chr(_FIRST)}-{chr(_LAST)}]")
 
 LEVELS = 3
 """Ways to mark, from 0 on: all words; without fields that no format knows; of these the assistant's
@@ -61,6 +61,10 @@ class Taken(NamedTuple):
     """The generation blocks; None where one is not closed, or has another inside."""
 
 
+def _code_points(text: str) -> npt.NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+
+
 class Marks:
     """Private characters for the words of the messages of one chat, which its text does not have.
 
@@ -83,10 +87,11 @@ class Marks:
         Raises: BadChatError where the text leaves too few.
         """
         self._count = num_messages * _PER_MESSAGE + 2
-        used = set[int]() if text.isascii() else {ord(of) for of in _PRIVATE.findall(text)}
+        codes = _code_points("" if text.isascii() else text)
+        used = {*codes[(codes >= _FIRST) & (codes <= _LAST)].tolist()}
         rows = range(_FIRST, _LAST + 2 - self._count, self._count)
-        free = (of for of in rows if used.isdisjoint(range(of, of + self._count)))
-        if (first := next(free, None)) is None:
+        taken = {of - (of - _FIRST) % self._count for of in used}
+        if (first := next((of for of in rows if of not in taken), None)) is None:
             raise BadChatError(
                 "a chat of at most 13,000 messages, and without private characters",
                 f"{num_messages - 1:,} messages, and {len(used):,} private characters",
@@ -113,7 +118,7 @@ class Marks:
         found = changed(
             message, lambda string, kind: self._change(string, kind, index, is_said=is_said)
         )
-        if is_said and not {(index, CONTENT), (index, CALL)} & self.put.keys():
+        if is_said and not any((index, kind) in self.put for kind in (CONTENT, CALL)):
             # Without other words names of tools are marked, too.
             return changed(
                 found,
@@ -162,13 +167,14 @@ class Marks:
             return string
         self.put[message, kind] += 1
         code = self._base + message * _PER_MESSAGE + _CODES[kind]
-        return string.replace(words, f"{chr(code)}{words}{chr(code + 1)}", 1)
+        start = len(string) - len(string.lstrip())
+        stop = start + len(words)
+        return f"{string[:start]}{chr(code)}{words}{chr(code + 1)}{string[stop:]}"
 
     def take(self, written: str) -> Taken:
         """Return a text without its marks, and what these show. The name of a tool counts where a
         message has it first: templates write it again with the answer of the tool."""
-        codes = np.frombuffer(written.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-        codes = codes - np.uint32(self._first)  # what is below becomes large
+        codes = _code_points(written) - np.uint32(self._first)  # what is below becomes large
         starts = np.flatnonzero(codes < self._count)
         parts: list[str] = []
         words: list[Words] = []

@@ -252,12 +252,12 @@ def loss_spans(
     Raises: BadChatError for any other weight.
     """
     asked = [_is_asked_for(message, index) for index, message in enumerate(chat.messages)]
-    by_config, is_all = (
-        _said(chat, turns, is_last=documents.loss == "last"),
-        documents.loss == "all",
-    )
+    is_all = documents.loss == "all"
+    by_config = set[int]() if is_all else _said(chat, turns, is_last=documents.loss == "last")
     begin = len(bos_token) if bos_token and text.startswith(bos_token) else 0
-    has_loss = _covered([(begin, len(text))] if is_all else [], text)
+    padded = np.zeros(len(text) + 2, dtype=bool)  # a place before the text, and one behind
+    has_loss = padded[1:-1]
+    has_loss[begin:] = is_all
     for turn in turns:
         is_chosen = asked[turn.index]
         if is_chosen is None:
@@ -267,7 +267,7 @@ def loss_spans(
         if is_chosen and turn.role == "assistant" and not documents.loss_reasoning:
             for start, stop in _reasoning(turn, text):
                 has_loss[start:stop] = False
-    edges = np.flatnonzero(np.diff(has_loss, prepend=False, append=False))
+    edges = np.flatnonzero(padded[1:] != padded[:-1])
     return [(start, stop) for start, stop in edges.reshape(-1, 2).tolist()]
 
 
@@ -293,15 +293,20 @@ def _said(chat: Chat, turns: Sequence[Turn], *, is_last: bool) -> set[int]:
     return {index for index in said if index >= first}
 
 
+_ASKING: dict[str, tuple[Any, str]] = {
+    "train": (bool, "true or false"),
+    "weight": ((int, float), "0 or 1"),
+}
+"""Fields by which a message asks for loss: types of their values, and these in words."""
+
+
 def _is_asked_for(message: Message, index: int) -> bool | None:
     """Return whether a message asks for loss by `train` or `weight`; None where it does not say."""
-    kinds: dict[str, tuple[Any, str]] = {
-        "train": (bool, "true or false"),
-        "weight": ((int, float), "0 or 1"),
-    }
-    asked = {name: message[name] for name in kinds if name in message}
+    asked = {name: message[name] for name in _ASKING if name in message}
+    if not asked:
+        return None
     for name, value in asked.items():
-        types, expected = kinds[name]
+        types, expected = _ASKING[name]
         if not isinstance(value, types) or value not in (0, 1):
             raise BadChatError(
                 f"{expected} as `{name}` of message {index}",

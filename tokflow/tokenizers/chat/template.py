@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ class ChatTemplate:
         """
         import jinja2
 
-        template = self._with_marks(*block_marks) if block_marks else self.source
+        template = _with_marks(self.source, *block_marks) if block_marks else self.source
         try:
             with bounded(RENDER_SECONDS):
                 [text], _ = self._render(
@@ -186,20 +186,22 @@ class ChatTemplate:
                 return change, content
         return change, {}
 
-    def _with_marks(self, opening: str, closing: str) -> str:
-        """Return the template with filters for generation blocks, which put marks around them.
 
-        So a block may stand in a macro or in a `{% set %}` block, and be written later than it is
-        evaluated. Jinja has no filter that puts text behind another: it is turned round for that.
-        """
-        marking = f"filter replace('', '{opening}', 1) | reverse"
-        marking += f" | replace('', '{closing}', 1) | reverse"
+@lru_cache(maxsize=4)
+def _with_marks(source: str, opening: str, closing: str) -> str:
+    """Return a template with filters for generation blocks, which put marks around them.
 
-        def filtered(of: re.Match[str]) -> str:
-            tag = "endfilter" if of["end"] else marking
-            return f"{of['before']}{tag}{of['after']}" if of["after"] else of[0]
+    So a block may stand in a macro or in a `{% set %}` block, and be written later than it is
+    evaluated. Jinja has no filter that puts text behind another: it is turned round for that.
+    """
+    marking = f"filter replace('', '{opening}', 1) | reverse"
+    marking += f" | replace('', '{closing}', 1) | reverse"
 
-        return _PIECES.sub(filtered, self.source)
+    def filtered(of: re.Match[str]) -> str:
+        tag = "endfilter" if of["end"] else marking
+        return f"{of['before']}{tag}{of['after']}" if of["after"] else of[0]
+
+    return _PIECES.sub(filtered, source)
 
 
 def asked(content: Any) -> list[Message]:
