@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -61,7 +62,9 @@ def make_backup(*, keep: int) -> None:
     for _ in range(PASSES):
         if not copy_changes(_folder("DATA"), new / "data", before):
             break
-    whole = new.rename(new.with_name(datetime.now(UTC).strftime(NAME)))
+    while (whole := new.with_name(datetime.now(UTC).strftime(NAME))).exists():
+        time.sleep(0.1)  # two made within a second would have one name
+    new.rename(whole)
     for old in [*backups, whole][:-keep]:
         shutil.rmtree(old)
     print(f"{whole}: made", flush=True)
