@@ -43,7 +43,7 @@ from tokflow.tokenizers.tokenizer import (
     scan_tokenizer_json,
 )
 from tokflow.tokens.encoder import engine_for
-from tokflow.tokens.shard import BATCH_BYTES
+from tokflow.tokens.stage import BATCH_BYTES
 
 SAMPLE_BYTES = 4_000_000
 """Bytes of UTF-8 text after which the measurement of a tokenizer ends."""

@@ -14,7 +14,7 @@ from tokflow.store.tables import to_texts
 from tokflow.tokenizers.tokenizer import Encoding
 from tokflow.tokens.bos_eos import add_bos_eos
 from tokflow.tokens.encoder import DocumentEncoder, engine_for
-from tokflow.tokens.shard import BATCH_BYTES
+from tokflow.tokens.stage import BATCH_BYTES
 
 CUT_TOKENS_NAME = "cut_tokens.bin"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -90,10 +90,13 @@ class DocumentEncoder:
         return batch
 
     def encode(self, batch: Batch) -> Callable[[], TokenBatch]:
-        """Encode a batch; return the function that adds BOS and EOS, for another thread.
+        """Encode a batch, unless a limit has done it; return the function that adds BOS and EOS,
+        for another thread.
 
         Raises: TokenizerError, as that function does; EngineDiffersError.
         """
+        if batch.tokens is not None:
+            return lambda: cast(TokenBatch, batch.tokens)
         name = self.name_in(batch)
         if self._chats is None:
             return partial(add_bos_eos, self.engine.encode(batch.texts), self.encoding, name=name)

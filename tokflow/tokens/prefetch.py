@@ -1,9 +1,8 @@
-"""Reading ahead and writing behind: items made or written by threads, in order."""
+"""Reading ahead and writing behind: items made or used by threads, in order."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from threading import Event
 from typing import Any, TypeVar
 
@@ -50,45 +49,31 @@ def read_ahead(
             getattr(iterator, "close", lambda: None)()
 
 
-@contextmanager
-def write_behind(
-    write: Callable[[T], None],
+def in_order(
+    function: Callable[[T], U],
+    items: Iterable[T],
     *,
-    depth: int = 2,
+    workers: int = 2,
+    depth: int | None = None,
     is_large: Callable[[T], bool] = lambda item: False,
-) -> Iterator[Callable[[T], None]]:
-    """Yield a function that hands an item to `write` in another thread, in order.
+) -> Iterator[U]:
+    """Yield `function(item)` of each item, in order, computed by some threads while the next items
+    are asked for.
 
-    At most `depth` items wait; a large one is waited for. What `write` raises is raised by a later
-    call or at the end of the block; of what comes after an error no more than waits then is
-    written. All is written when the block ends.
+    `depth` of them wait at most (default: as many as there are threads), and behind a large one
+    none is asked for before it is computed. What `function` raises is raised in its place; of what
+    comes after an error, or after the iterator is closed, no more than waits then is computed.
     """
-    waiting: deque[Future[None]] = deque()
-    with ThreadPoolExecutor(1, thread_name_prefix="tokflow-write-behind") as pool:
-
-        def submit(item: T) -> None:
-            if len(waiting) >= depth:
-                waiting.popleft().result()
-            waiting.append(pool.submit(write, item))
-            while waiting and is_large(item):
-                waiting.popleft().result()
-
-        try:
-            yield submit
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-        while waiting:
-            waiting.popleft().result()
-
-
-def in_order(function: Callable[[T], U], items: Iterable[T], *, workers: int = 2) -> Iterator[U]:
-    """Yield `function(item)` of each item, in order, computed ahead of time by some threads."""
     waiting: deque[Future[U]] = deque()
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > workers:
+    with ThreadPoolExecutor(workers, thread_name_prefix="tokflow-in-order") as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                most = 0 if is_large(item) else depth or workers
+                del item
+                while len(waiting) > most:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -1,52 +1,30 @@
 """Documents -> token shard: tokens.bin, documents.parquet, of chats loss_mask.bin; one raw file."""
 
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.documents import (
-    Batch,
-    DocumentsConfig,
-    DocumentSource,
-    Reject,
-    deciding_fields,
-    ranges,
-)
+from tokflow.documents import Batch, DocumentsConfig, deciding_fields, ranges
 from tokflow.errors import CorruptOutputError
-from tokflow.pools.pool import Advance, ignore
 from tokflow.raw import RawPartition
-from tokflow.store.manifest import Manifest, Recipe, write_manifest
+from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import read_table, to_arrow, to_numpy
 from tokflow.store.versions import known_changes
-from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.chat.template import stop_tokens
-from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig
+from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import TokenBatch
-from tokflow.tokens.encoder import DocumentEncoder
-from tokflow.tokens.origins import Origins, described_files
-from tokflow.tokens.prefetch import read_ahead, write_behind
-from tokflow.tokens.rejects import reason_of, rejects_by_reason
+from tokflow.tokens.origins import Origins
 from tokflow.tokens.shard_files import (
     DOCUMENTS_NAME,
     KEPT_NAME,
     LOSS_MASK_NAME,
-    NUM_LINES,
-    TEXT_DIGEST,
     TOKENS_NAME,
-    ShardSegment,
-    ShardWriter,
-    bytes_of,
     may_have_segments,
-    run_facts,
     segment_name,
 )
 from tokflow.tokens.token_source import TokenSource, mapped
@@ -57,16 +35,6 @@ TOKENS_VERSION = 5
 CHATS_VERSION = 4
 """Raised when the same chats, or prompts with completions, would be other ones, or what is counted
 of them; the tokens of texts are not made again."""
-
-BATCH_BYTES = 8_000_000
-"""Text tokenized at once. Batches of 2 MB take gigatoken up to a third more processor time, and it
-never uses more than one core for them."""
-
-THREADED_BYTES = 1_000_000
-"""Smaller raw files are tokenized in one thread: starting more takes as long."""
-
-LARGE_BYTES = 32_000_000
-"""Text of a batch, which is of one document then, beside which no other is read or written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,149 +196,6 @@ def tokens_recipe(
         if raw and tokenizer
         else {},
     )
-
-
-def write_token_shard(
-    raw: RawPartition,
-    documents: DocumentsConfig,
-    encoding: Encoding,
-    folder: Path,
-    *,
-    dataset: str,
-    recipe: Recipe,
-    segment: ShardSegment | None = None,
-    batch_bytes: int = BATCH_BYTES,
-    progress: Advance = ignore,
-) -> None:
-    """Write the token shard of `raw`, or a segment of it, into the empty `folder`, manifest last.
-
-    Its bytes depend on nothing but the raw file, the configs and the tokenizer. `recipe`: that of
-    the shard, as far as it is known before the raw files are read, or of the segment.
-
-    Raises: BadDocumentError, RawFileError, TokenizerError, CorruptOutputError (a file of the
-    tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
-    """
-    started = time.perf_counter()
-    number, within = (segment.number, segment.range) if segment else (None, None)
-    source = DocumentSource(raw.paths, documents, within=within)
-    render = open_renderer(documents, encoding.tokenizer) if documents.is_rendered else None
-    encoder = DocumentEncoder(source, documents, encoding, render)
-    rejects: list[Reject] = []
-
-    def reject(path: Path, bad: Reject) -> None:
-        key = raw.by_path[path].key if raw.is_group else None
-        rejects.append(replace(bad, raw_file=key))
-
-    batches = source.batches(
-        batch_bytes=batch_bytes, on_reject=reject, render=render, encode=encoder.for_limit
-    )
-    with ExitStack() as opened:
-        writer = ShardWriter(opened, folder, source, documents, encoding.eos_id, number)
-        _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
-    raw.check_unchanged(source.paths)
-    if segment is None:  # raw files were read now
-        recipe = replace(recipe, parents={**recipe.parents, "raw": raw.sha256})
-    manifest = Manifest(
-        recipe=recipe,
-        dataset=dataset,
-        partition=raw.key,
-        counts=_counts(documents, source, encoder, writer, num_rejects=len(rejects)),
-        details={
-            **_details(encoding, raw, source, rejects, is_segment=segment is not None),
-            TEXT_DIGEST: writer.text_digest,
-        },
-        files=writer.entries(rejects),
-    )
-    seconds, engine = time.perf_counter() - started, encoder.engine
-    facts = run_facts(raw, engine.name, engine.reason, manifest.counts, seconds)
-    write_manifest(folder, manifest, run=facts)
-
-
-def _write_tokens(
-    batches: Iterator[Batch],
-    encoder: DocumentEncoder,
-    writer: ShardWriter,
-    progress: Advance,
-    *,
-    is_small: bool,
-) -> None:
-    """Read, encode, and add BOS and EOS and write, each overlapped with the next if it pays.
-
-    The calling thread does nothing but encode. A large document is alone in memory. Under a limit
-    of tokens, encoding is done where documents are read.
-    """
-
-    def finish(encoded: tuple[Batch, Callable[[], TokenBatch] | None]) -> None:
-        batch, add_ends = encoded
-        tokens = add_ends() if add_ends else cast(TokenBatch, batch.tokens)
-        writer.add(batch, tokens)
-        if encoder.lost.counts:
-            encoder.lost.add(batch.texts, tokens.token_ids)
-        progress(len(batch.rows), bytes_of(batch))
-
-    if is_small:
-        for batch in map(encoder.count, batches):
-            finish((batch, None if batch.tokens else encoder.encode(batch)))
-        return
-
-    def is_large(batch: Batch) -> bool:
-        return bytes_of(batch) > LARGE_BYTES
-
-    with write_behind(finish, is_large=lambda encoded: is_large(encoded[0])) as submit:
-        for batch in read_ahead(map(encoder.count, batches), is_large=is_large):
-            submit((batch, None if batch.tokens else encoder.encode(batch)))
-            del batch
-
-
-def _counts(
-    documents: DocumentsConfig,
-    source: DocumentSource,
-    encoder: DocumentEncoder,
-    writer: ShardWriter,
-    *,
-    num_rejects: int,
-) -> dict[str, int]:
-    encoding = encoder.encoding
-    counts = {
-        **writer.counts,
-        "num_rejects": num_rejects,
-        "num_special_tokens_in_text": encoder.num_special_tokens,
-        **encoder.lost.counts,
-    }
-    if encoding.eos_id is not None:
-        without_eos = 0 if encoding.config.eos_of_empty else writer.num_without_tokens
-        of_each = 1 + (encoding.bos_id == encoding.eos_id)  # two where BOS has the same id
-        ending = of_each * (counts["num_documents"] - without_eos)
-        counts |= {"num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
-    if documents.transform is not None:
-        counts |= {"num_records": source.num_records, "num_left_out": source.num_left_out}
-    if documents.keep_columns:
-        counts["num_lost_values"] = writer.num_lost_values
-    if documents.document_per == "separator":
-        counts["num_uncut_files"] = source.num_uncut_files
-    return counts
-
-
-def _details(
-    encoding: Encoding,
-    raw: RawPartition,
-    source: DocumentSource,
-    rejects: Sequence[Reject],
-    *,
-    is_segment: bool,
-) -> dict[str, Any]:
-    tokenizer, eos_id, bos_id = encoding.tokenizer, encoding.eos_id, encoding.bos_id
-    return {
-        "dtype": tokenizer.dtype.str,
-        "vocab_size": tokenizer.vocab_size,
-        "eos_id": eos_id,
-        "eos_token": None if eos_id is None else tokenizer.eos_token,
-        "bos_id": bos_id,
-        "bos_token": None if bos_id is None else tokenizer.bos_token,
-        **described_files(raw, source),
-        **({NUM_LINES: source.num_lines} if is_segment else {}),
-        **(rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]) if rejects else {}),
-    }
 
 
 def is_shard(manifest: Manifest) -> bool:

@@ -1,35 +1,63 @@
-"""The stage that tokenizes raw files."""
+"""The stage that tokenizes raw files: documents -> tokens.bin, documents.parquet, of chats
+loss_mask.bin."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tokflow.documents import DocumentsConfig, is_accepted, ranges
-from tokflow.pools.pool import Advance
+from tokflow.documents import (
+    Batch,
+    DocumentsConfig,
+    DocumentSource,
+    Reject,
+    is_accepted,
+    ranges,
+)
+from tokflow.pools.pool import Advance, ignore
 from tokflow.raw import RawPartition
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, Writer
-from tokflow.store.manifest import Recipe
+from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.unfinished import segments_folder
 from tokflow.store.verdicts import spread_verdict
+from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.stage import encoding_of
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig
-from tokflow.tokens.shard import (
-    TokenShard,
-    open_token_shard,
-    tokens_recipe,
-    write_token_shard,
-)
+from tokflow.tokens.bos_eos import TokenBatch
+from tokflow.tokens.encoder import DocumentEncoder
+from tokflow.tokens.origins import described_files
+from tokflow.tokens.prefetch import in_order, read_ahead
+from tokflow.tokens.rejects import reason_of, rejects_by_reason
+from tokflow.tokens.shard import TokenShard, open_token_shard, tokens_recipe
 from tokflow.tokens.shard_files import (
+    NUM_LINES,
+    TEXT_DIGEST,
     ShardSegment,
+    ShardWriter,
+    bytes_of,
     join_segments,
     may_have_segments,
+    run_facts,
     segments_of,
 )
 
 ABOUT = """\
 The token ids of each raw file, documents end to end. A table beside them has a row for each \
 document: where it begins and how long it is."""
+
+BATCH_BYTES = 8_000_000
+"""Text tokenized at once. Batches of 2 MB take gigatoken up to a third more processor time, and it
+never uses more than one core for them."""
+
+THREADED_BYTES = 1_000_000
+"""Smaller raw files are tokenized in one thread: starting more takes as long."""
+
+LARGE_BYTES = 32_000_000
+"""Text of a batch, which is of one document then, beside which no other is read or written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,23 +73,55 @@ class TokensWriter(Writer):
     begun: Recipe | None = None
     """The recipe with stamps in place of checksums, where raw files were not read yet, or segments
     are there that were begun before they were."""
+    batch_bytes: int = BATCH_BYTES
 
-    def write(self, folder: Path, progress: Advance) -> None:
-        """Write the shard, as `write_token_shard` does."""
+    def write(self, folder: Path, progress: Advance = ignore) -> None:
+        """Write the shard, as `write_share` does."""
         self.write_share(None, folder, progress)
 
-    def write_share(self, share: ShardSegment | None, folder: Path, progress: Advance) -> None:
-        """Write a segment of the shard, or all of it."""
-        write_token_shard(
-            self.raw,
-            self.documents,
-            self.encoding,
-            folder,
-            dataset=self.dataset,
-            recipe=share.recipe if share else self.recipe,
-            segment=share,
-            progress=progress,
+    def write_share(
+        self, share: ShardSegment | None, folder: Path, progress: Advance = ignore
+    ) -> None:
+        """Write a segment of the shard, or all of it, into the empty `folder`, manifest last.
+
+        Its bytes depend on nothing but the raw file, the configs and the tokenizer.
+
+        Raises: BadDocumentError, RawFileError, TokenizerError, CorruptOutputError (a file of the
+        tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
+        """
+        started = time.perf_counter()
+        raw, documents, encoding = self.raw, self.documents, self.encoding
+        source = DocumentSource(raw.paths, documents, within=share.range if share else None)
+        render = open_renderer(documents, encoding.tokenizer)
+        encoder, rejects = DocumentEncoder(source, documents, encoding, render), list[Reject]()
+
+        def reject(path: Path, bad: Reject) -> None:
+            key = raw.by_path[path].key if raw.is_group else None
+            rejects.append(replace(bad, raw_file=key))
+
+        batches = source.batches(
+            batch_bytes=self.batch_bytes, on_reject=reject, render=render, encode=encoder.for_limit
         )
+        with ExitStack() as opened:
+            number = share.number if share else None
+            writer = ShardWriter(opened, folder, source, documents, encoding.eos_id, number)
+            is_small = raw.num_bytes < THREADED_BYTES
+            _write_tokens(batches, encoder, writer, progress, is_small=is_small)
+        raw.check_unchanged(source.paths)
+        recipe = share.recipe if share else self.recipe
+        if share is None:  # raw files were read now
+            recipe = replace(recipe, parents={**recipe.parents, "raw": raw.sha256})
+        manifest = Manifest(
+            recipe=recipe,
+            dataset=self.dataset,
+            partition=raw.key,
+            counts=_counts(documents, source, encoder, writer, num_rejects=len(rejects)),
+            details=_details(encoding, raw, source, writer, rejects, is_segment=share is not None),
+            files=writer.entries(rejects),
+        )
+        seconds, engine = time.perf_counter() - started, encoder.engine
+        facts = run_facts(raw, engine.name, engine.reason, manifest.counts, seconds)
+        write_manifest(folder, manifest, run=facts)
 
     def shares(self) -> list[ShardSegment]:
         """Return the segments that the shard of a large raw file is made of; of others none."""
@@ -71,6 +131,98 @@ class TokensWriter(Writer):
         """Make the shard of its segments, as `join_segments` does."""
         raw, documents, recipe = self.raw, self.documents, self.recipe
         join_segments(shares, folder, raw=raw, documents=documents, recipe=recipe)
+
+
+def _write_tokens(
+    batches: Iterable[Batch],
+    encoder: DocumentEncoder,
+    writer: ShardWriter,
+    progress: Advance,
+    *,
+    is_small: bool,
+) -> None:
+    """Read, encode, and add BOS and EOS and write, each overlapped with the next if it pays.
+
+    The calling thread does nothing but encode. A large document is alone in memory. Under a limit
+    of tokens, encoding is done where documents are read.
+    """
+
+    def encoded(batches: Iterable[Batch]) -> Iterator[tuple[Batch, Callable[[], TokenBatch]]]:
+        for batch in batches:
+            yield batch, encoder.encode(batch)
+            del batch
+
+    def finish(of: tuple[Batch, Callable[[], TokenBatch]]) -> None:
+        batch, add_ends = of
+        tokens = add_ends()
+        writer.add(batch, tokens)
+        encoder.lost.add(batch.texts, tokens.token_ids)
+        progress(len(batch.rows), bytes_of(batch))
+
+    def is_large(batch: Batch) -> bool:
+        return bytes_of(batch) > LARGE_BYTES
+
+    counted = map(encoder.count, batches)
+    if is_small:
+        for of in encoded(counted):
+            finish(of)
+        return
+    read = encoded(read_ahead(counted, is_large=is_large))
+    for _ in in_order(finish, read, workers=1, depth=2, is_large=lambda of: is_large(of[0])):
+        pass
+
+
+def _counts(
+    documents: DocumentsConfig,
+    source: DocumentSource,
+    encoder: DocumentEncoder,
+    writer: ShardWriter,
+    *,
+    num_rejects: int,
+) -> dict[str, int]:
+    encoding = encoder.encoding
+    counts = {
+        **writer.counts,
+        "num_rejects": num_rejects,
+        "num_special_tokens_in_text": encoder.num_special_tokens,
+        **encoder.lost.counts,
+    }
+    if encoding.eos_id is not None:
+        without_eos = 0 if encoding.config.eos_of_empty else writer.num_without_tokens
+        of_each = 1 + (encoding.bos_id == encoding.eos_id)  # two where BOS has the same id
+        ending = of_each * (counts["num_documents"] - without_eos)
+        counts |= {"num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
+    if documents.transform is not None:
+        counts |= {"num_records": source.num_records, "num_left_out": source.num_left_out}
+    if documents.keep_columns:
+        counts["num_lost_values"] = writer.num_lost_values
+    if documents.document_per == "separator":
+        counts["num_uncut_files"] = source.num_uncut_files
+    return counts
+
+
+def _details(
+    encoding: Encoding,
+    raw: RawPartition,
+    source: DocumentSource,
+    writer: ShardWriter,
+    rejects: Sequence[Reject],
+    *,
+    is_segment: bool,
+) -> dict[str, Any]:
+    tokenizer, eos_id, bos_id = encoding.tokenizer, encoding.eos_id, encoding.bos_id
+    return {
+        "dtype": tokenizer.dtype.str,
+        "vocab_size": tokenizer.vocab_size,
+        "eos_id": eos_id,
+        "eos_token": None if eos_id is None else tokenizer.eos_token,
+        "bos_id": bos_id,
+        "bos_token": None if bos_id is None else tokenizer.bos_token,
+        **described_files(raw, source),
+        **({NUM_LINES: source.num_lines} if is_segment else {}),
+        **rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]),
+        TEXT_DIGEST: writer.text_digest,
+    }
 
 
 class TokensStage(Stage):

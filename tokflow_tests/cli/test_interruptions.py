@@ -18,12 +18,12 @@ def test_a_run_that_is_told_to_end_leaves_nothing_half_written(
 ):
     written: list[Path] = []
 
-    def write(*arguments: Any, **_: Any) -> None:
-        written.append(arguments[3] / "tokens.bin")
+    def write(_: Any, share: None, folder: Path, progress: Any) -> None:
+        written.append(folder / "tokens.bin")
         written[-1].write_bytes(b"half")
         signal.raise_signal(number)
 
-    monkeypatch.setattr("tokflow.tokens.stage.write_token_shard", write)
+    monkeypatch.setattr("tokflow.tokens.stage.TokensWriter.write_share", write)
     write_raw(tmp_path, {"a.jsonl": FEW_TEXTS})
 
     result = run("run", "--config", write_yaml(tmp_path))

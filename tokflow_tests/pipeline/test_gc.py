@@ -17,7 +17,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.atomic import in_use, machine
 from tokflow.store.unfinished import folder_of_segments_here, segments_folder
-from tokflow.tokens import stage as writers
+from tokflow.tokens.stage import TokensWriter
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import edit_manifest
 from tokflow_tests.tiny import build, declare_small, write_raw, write_texts
@@ -201,10 +201,10 @@ def test_segments_of_a_build_under_way_stay(
     write_texts(tmp_path / "other/large.jsonl", ["a text"] * 60)
     fields = {"store": store, "exports": ["bin"]}
     build(declare_small(tmp_path, **fields))
-    write, numbers = writers.write_token_shard, []
+    write, numbers = TokensWriter.write_share, []
 
-    def another(*arguments: Any, segment: Any = None, **more: Any) -> None:
-        numbers.append(segment.number)
+    def another(self: TokensWriter, share: Any, *more: Any) -> None:
+        numbers.append(share.number)
         if len(numbers) == 2:
             raise KeyboardInterrupt
         if len(numbers) == 3:
@@ -212,9 +212,9 @@ def test_segments_of_a_build_under_way_stay(
             assert len(folders) == 1, "a mark stays from the first task to the last"
             now = declare_small(tmp_path, **fields)
             remove_all(now.store, find_garbage(now, keep=0))
-        write(*arguments, segment=segment, **more)
+        write(self, share, *more)
 
-    monkeypatch.setattr(writers, "write_token_shard", another)
+    monkeypatch.setattr(TokensWriter, "write_share", another)
     of_other = {**fields, "raw": {"files": "other/*.jsonl"}}
     with pytest.raises(KeyboardInterrupt):
         build_dataset(declare_small(tmp_path, **of_other), jobs=1)

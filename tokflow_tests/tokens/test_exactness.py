@@ -1,6 +1,7 @@
 """The promise: the tokens are those of the reference library on each whole document."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.tokenizers.engines import fast, open_engine
-from tokflow.tokens.shard import write_token_shard
+from tokflow.tokens.stage import TOKENS
 from tokflow_tests.outputs import content, token_lists
 from tokflow_tests.texts import NUM_AWKWARD_STRINGS, awkward_strings
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize, write_texts
@@ -92,15 +93,7 @@ def write_shard(dataset: Dataset, folder: Path, **options: int) -> tuple[bytes, 
     graph = graph_of(dataset)
     make_output(graph, "tokenizer", "tokenizer")
     folder.mkdir()
-    write_token_shard(
-        graph.raw("texts.jsonl"),
-        dataset.documents,
-        graph.encoding,
-        folder,
-        dataset="texts",
-        recipe=graph.tokens("texts.jsonl").recipe,
-        **options,
-    )
+    replace(TOKENS.writer(graph.tokens("texts.jsonl")), **options).write(folder)
     names = ("tokens.bin", "documents.parquet", "_tokflow/manifest.json")
     return tuple((folder / name).read_bytes() for name in names)
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tokflow.tokens.prefetch import in_order, read_ahead, write_behind
+from tokflow.tokens.prefetch import in_order, read_ahead
 from tokflow_tests.waiting import wait_until
 
 
 def threads() -> list[str]:
     names = [thread.name for thread in threading.enumerate()]
-    return [of for of in names if of.startswith(("tokflow-read-ahead", "tokflow-write-behind"))]
+    return [of for of in names if of.startswith(("tokflow-read-ahead", "tokflow-in-order"))]
 
 
 @pytest.mark.parametrize("items", [list(range(100)), [], [None, 0, None]])
@@ -66,71 +66,24 @@ def test_closing_early_stops_the_thread_and_closes_the_iterable():
     assert threads() == []
 
 
-def test_all_is_written_in_order_when_the_block_ends():
-    written = []
-
-    with write_behind(written.append) as submit:
-        for number in range(50):
-            submit(number)
-
-    assert written == list(range(50))
-    assert threads() == []
-
-
-def test_writing_does_not_wait_for_the_writer_until_depth_items_wait():
-    may_write = threading.Event()
-    submitted = []
-
-    def write_slowly(item: int) -> None:
-        may_write.wait(5)
-
-    def submit_three() -> None:
-        with write_behind(write_slowly, depth=2) as submit:
-            for number in range(3):
-                submit(number)
-                submitted.append(number)
-
-    thread = threading.Thread(target=submit_three)
-    thread.start()
-    wait_until(lambda: len(submitted) >= 2)
-    time.sleep(0.05)
-    before = list(submitted)
-    may_write.set()
-    thread.join()
-
-    assert before == [0, 1]
-    assert submitted == [0, 1, 2]
-
-
 @pytest.mark.parametrize("num_items", [1, 2, 20])
 def test_after_an_error_no_more_than_waits_is_written(num_items: int):
     tried = []
 
     def write(item: int) -> None:
         tried.append(item)
-        time.sleep(0.01)
         raise OSError(f"disk full at {item}")
 
-    def write_all() -> None:
-        with write_behind(write) as submit:
-            for number in range(num_items):
-                submit(number)
-
     with pytest.raises(OSError, match="disk full at 0"):
-        write_all()
+        list(in_order(write, range(num_items), workers=1, depth=2))
 
     assert tried == [0, 1, 2][: len(tried)]
     assert threads() == []
 
 
-def test_an_exception_of_the_block_is_raised_and_stops_the_writer():
-    def write_and_fail() -> None:
-        with write_behind(time.sleep) as submit:
-            submit(0.01)
-            raise KeyError("producer")
-
-    with pytest.raises(KeyError, match="producer"):
-        write_and_fail()
+def test_an_exception_of_the_items_is_raised_and_stops_the_writer():
+    with pytest.raises(ValueError, match="third"):
+        list(in_order(time.sleep, (0.001 * item for item in two_then_fail()), workers=1))
 
     assert threads() == []
 
@@ -169,15 +122,13 @@ def test_reading_ahead_may_end_at_a_large_item():
     items.close()
 
 
-def test_a_large_item_is_written_when_it_was_submitted():
-    written: list[int] = []
+@pytest.mark.parametrize(("large", "taken_first"), [(None, [0, 1, 2]), (1, [0, 1])])
+def test_a_large_item_is_written_before_the_next_is_asked_for(
+    large: int | None, taken_first: list[int]
+):
+    taken: list[int] = []
+    items = (taken.append(item) or item for item in range(4))
+    written = in_order(str, items, workers=1, depth=2, is_large=lambda item: item == large)
 
-    def write_slowly(item: int) -> None:
-        time.sleep(0.02)
-        written.append(item)
-
-    with write_behind(write_slowly, depth=9, is_large=lambda n: n == 2) as submit:
-        for item in range(3):
-            submit(item)
-
-        assert written == [0, 1, 2]
+    assert (next(written), taken) == ("0", taken_first)
+    assert list(written) == ["1", "2", "3"]

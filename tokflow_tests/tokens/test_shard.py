@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ from tokflow.pipeline.run import make_output
 from tokflow.pipeline.tasks import make_outputs
 from tokflow.pools.pool import InProcess
 from tokflow.store.listed_files import broken_files
-from tokflow.tokens.shard import open_token_shard, write_token_shard
+from tokflow.tokens.shard import open_token_shard
 from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
+from tokflow.tokens.stage import TOKENS
 from tokflow_tests.disks import full_disk
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize
@@ -115,19 +117,10 @@ def test_what_goes_in_comes_out_or_is_a_reject_which_leaves_a_gap_and_a_line(tmp
 def test_offsets_and_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
     dataset = declare_texts(tmp_path, ["a"] * 70_000, suffix=".parquet")
     save_tokenizer(dataset)
-    graph = graph_of(dataset)
-    raw = graph.raw("texts.parquet")
+    writer = TOKENS.writer(graph_of(dataset).tokens("texts.parquet"))
     (tmp_path / "shard").mkdir()
 
-    write_token_shard(
-        raw,
-        dataset.documents,
-        graph.encoding,
-        tmp_path / "shard",
-        dataset="texts",
-        recipe=graph.tokens(raw.key).recipe,
-        batch_bytes=batch_bytes,
-    )
+    replace(writer, batch_bytes=batch_bytes).write(tmp_path / "shard")
 
     path = tmp_path / "shard" / "documents.parquet"
     offsets = pq.read_table(path, columns=["char_offset", "token_offset"])
@@ -183,19 +176,11 @@ def test_a_raw_file_that_changes_while_it_is_read_is_an_error_and_leaves_nothing
 def test_a_disk_that_is_full_at_the_last_batch_is_an_error(tmp_path: Path):
     dataset = declare_texts(tmp_path, ["a" * 30_000])
     save_tokenizer(dataset)
-    graph = graph_of(dataset)
-    raw = graph.raw("texts.jsonl")
+    writer = TOKENS.writer(graph_of(dataset).tokens("texts.jsonl"))
     (tmp_path / "shard").mkdir()
 
     with full_disk(20_000), pytest.raises(OSError, match="File too large"):
-        write_token_shard(
-            raw,
-            dataset.documents,
-            graph.encoding,
-            tmp_path / "shard",
-            dataset="texts",
-            recipe=graph.tokens(raw.key).recipe,
-        )
+        writer.write(tmp_path / "shard")
 
 
 def test_the_manifest_says_the_same_wherever_and_whenever_it_is_made(tmp_path: Path):

@@ -18,6 +18,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.tokens import stage as writers
+from tokflow.tokens.stage import TokensWriter
 from tokflow_tests.disks import flip
 from tokflow_tests.outputs import content, problems_of, token_lists
 from tokflow_tests.tiny import declare
@@ -107,16 +108,16 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
 ):
     monkeypatch.setattr("tokflow.raw.files.MOST_READ_TWICE", most_read_twice)
     dataset = dataset_in(tmp_path / "killed")
-    write, made = writers.write_token_shard, []
+    write, made = TokensWriter.write_share, []
 
-    def is_killed(*arguments: Any, segment: Any = None, **more: Any) -> None:
-        if segment is not None:
-            made.append(segment.number)
+    def is_killed(self: TokensWriter, share: Any, *more: Any) -> None:
+        if share is not None:
+            made.append(share.number)
             if len(made) == 3:
                 raise KeyboardInterrupt
-        write(*arguments, **({"segment": segment} if segment else {}), **more)
+        write(self, share, *more)
 
-    monkeypatch.setattr(writers, "write_token_shard", is_killed)
+    monkeypatch.setattr(TokensWriter, "write_share", is_killed)
     with pytest.raises(KeyboardInterrupt):
         build_dataset(dataset, jobs=1)
     graph = built(dataset, jobs=1)
@@ -241,22 +242,21 @@ def test_another_machine_may_make_the_shard_meanwhile(
     when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     dataset = dataset_in(tmp_path)
-    write, calls = writers.write_token_shard, []
+    write, calls = TokensWriter.write_share, []
 
-    def write_late(*arguments: Any, segment: Any = None, **more: Any) -> None:
-        given = {"segment": segment} if segment else {}
-        calls.append(segment)
+    def write_late(self: TokensWriter, share: Any, *more: Any) -> None:
+        calls.append(share)
         if len(calls) == 3 and when == "in a segment":
             make_elsewhere()
-        write(*arguments, **given, **more)
+        write(self, share, *more)
         if len(calls) == 3 and when == "after a segment":
             make_elsewhere()
 
     def make_elsewhere() -> None:
-        monkeypatch.setattr(writers, "write_token_shard", write)
+        monkeypatch.setattr(TokensWriter, "write_share", write)
         assert build_dataset(dataset, jobs=1).failed == ()
 
-    monkeypatch.setattr(writers, "write_token_shard", write_late)
+    monkeypatch.setattr(TokensWriter, "write_share", write_late)
     graph = built(dataset, jobs=1)
 
     assert not list(dataset.folder.rglob("*.segments"))
@@ -301,20 +301,20 @@ def test_segments_that_are_not_allowed_any_more_are_made_again(tmp_path: Path):
 
 
 def test_what_follows_a_bad_document_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    write, made = writers.write_token_shard, []
+    write, made = TokensWriter.write_share, []
 
-    def counted(*arguments: Any, segment: Any = None, **more: Any) -> None:
-        made.append(segment)
-        write(*arguments, **({"segment": segment} if segment else {}), **more)
+    def counted(self: TokensWriter, share: Any, *more: Any) -> None:
+        made.append(share)
+        write(self, share, *more)
 
-    monkeypatch.setattr(writers, "write_token_shard", counted)
+    monkeypatch.setattr(TokensWriter, "write_share", counted)
     dataset = dataset_in(tmp_path)
     write_bad_lines(tmp_path, 0)
 
     [failed] = build_dataset(dataset, jobs=1).failed
 
     assert isinstance(failed.error, BadDocumentError)
-    assert [segment and segment.number for segment in made] == [0, None]
+    assert [share and share.number for share in made] == [0, None]
 
 
 def test_a_raw_folder_called_as_segments_are_is_no_garbage(tmp_path: Path):

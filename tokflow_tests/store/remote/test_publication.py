@@ -21,7 +21,7 @@ from tokflow.store.remote import remote_store as stores
 from tokflow.store.remote.cache_limit import make_room
 from tokflow.store.remote.places import CACHE_VARIABLE, objects_at
 from tokflow.store.s3_client import S3Client
-from tokflow.tokens import stage as writers
+from tokflow.tokens.stage import TokensWriter
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import content, store_of
 from tokflow_tests.tiny import build, declare, declare_small
@@ -102,15 +102,15 @@ def test_segments_that_one_machine_makes_stay_there_and_a_killed_run_goes_on(
     tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = _declared(tmp_path, f"{object_store.url}/store")
-    write, made = writers.write_token_shard, []
+    write, made = TokensWriter.write_share, []
 
-    def is_killed(*arguments: Any, segment: Any, **more: Any) -> None:
-        made.append(segment.number)
+    def is_killed(self: TokensWriter, share: Any, *more: Any) -> None:
+        made.append(share.number)
         if len(made) == 3:
             raise KeyboardInterrupt
-        write(*arguments, segment=segment, **more)
+        write(self, share, *more)
 
-    monkeypatch.setattr(writers, "write_token_shard", is_killed)
+    monkeypatch.setattr(TokensWriter, "write_share", is_killed)
     with pytest.raises(KeyboardInterrupt):
         build(there)
     keys = object_store.keys()

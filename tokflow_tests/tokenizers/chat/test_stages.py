@@ -1,6 +1,7 @@
 """Chats and their loss mask on the way through all stages, and what is told of them."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tokflow.exports.stage import parts_of
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
+from tokflow.tokens.stage import TOKENS
 from tokflow_tests.chats import (
     CHATS,
     INJECTED,
@@ -211,18 +213,13 @@ def test_a_limit_counts_the_characters_that_the_template_writes(tmp_path: Path):
 
 
 def test_what_was_made_does_not_depend_on_the_batches(tmp_path: Path):
-    from tokflow.tokens.shard import write_token_shard
-
     dataset = chat_dataset(tmp_path, [*CHATS, *INJECTED] * 4)
     whole = tokenize(dataset)
-    graph = graph_of(dataset)
+    writer = TOKENS.writer(graph_of(dataset).tokens("chats.jsonl"))
     folder = tmp_path / "small"
     folder.mkdir()
 
-    write_token_shard(
-        graph.raw("chats.jsonl"), dataset.documents, graph.encoding,
-        folder, dataset="chats", recipe=graph.tokens("chats.jsonl").recipe, batch_bytes=200,
-    )  # fmt: skip
+    replace(writer, batch_bytes=200).write(folder)
 
     for name in ("tokens.bin", "loss_mask.bin", "documents.parquet", "_tokflow/manifest.json"):
         assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
