@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tokflow.raw.remote_file import FIRST_BYTES, GROWTH, PIECE_BYTES
-from tokflow.store.remote import mirror, s3
+from tokflow.store.remote import s3
 from tokflow.store.remote.objects import Piece
 
 KEYS_PER_LIST = 1_000
@@ -72,44 +72,15 @@ def got(num_bytes: float) -> Counter[str]:
     return Counter(GET=max(1, len(list(s3.ranges_of(math.ceil(num_bytes))))))
 
 
-def refreshed(manifests: Mapping[str, int], *, num_here: int) -> Counter[str]:
-    """Return the requests of a look at all manifests, of which so many are in the cache: one at the
-    verdicts of the store, a listing, or one for each name where they are many or not known."""
-    total_num = sum(manifests.values())
-    is_divided = num_here > mirror.LARGE or num_here == 0
-    listed = [num for num in manifests.values() if num] if is_divided else [total_num]
-    lists = 1 + is_divided + sum(max(1, pages(num)) for num in listed or [0])
-    return Counter(LIST=lists)
+def refreshed(manifests: Mapping[str, int]) -> Counter[str]:
+    """Return the requests of a look at all manifests: one at the verdicts of the store, and a
+    listing."""
+    return Counter(LIST=1 + max(1, pages(sum(manifests.values()))))
 
 
 def pages(num_keys: int) -> int:
     """Return how many requests list so many keys."""
     return math.ceil(num_keys / KEYS_PER_LIST)
-
-
-def fetched(shape: Shape, *, num_packs: int) -> Counter[str]:
-    """Return the requests that bring all manifests into an empty cache: packs have all of them, or
-    none, and never a `latest`."""
-    num = sum(shape.manifests.values())
-    if num < mirror.WORTH_A_PACK:
-        return Counter(GET=num)
-    rest = len(shape.export_files) if num_packs else num
-    return Counter(LIST=1, GET=num_packs + rest)
-
-
-def num_packs(shape: Shape) -> int:
-    """Return how many packs a first build leaves."""
-    num = sum(shape.manifests.values()) - len(shape.export_files)
-    return math.ceil(num / mirror.LARGEST) if num >= mirror.MANY else 0
-
-
-def packed(shape: Shape) -> Counter[str]:
-    """Return the requests of the end of a first build, which puts many manifests into packs."""
-    found = Counter(LIST=1)
-    if num := num_packs(shape):
-        num_here = sum(shape.manifests.values())
-        found += refreshed(shape.manifests, num_here=num_here) + Counter(PUT=num)
-    return found
 
 
 def published(files: Iterable[float]) -> Counter[str]:
@@ -135,7 +106,7 @@ def segment(files: Iterable[float], *, is_published: bool) -> Counter[str]:
 
 def built(shape: Shape) -> dict[str, Counter[str]]:
     """Return the requests of a first build on one machine, by stage; raw files aside."""
-    found = {"state": refreshed({}, num_here=0) + packed(shape)}
+    found = {"state": refreshed({})}
     for stage, (num, files) in shape.outputs.items():
         is_export = stage.startswith("export")
         has_segments = is_export and shape.has_export_segments
@@ -161,9 +132,8 @@ def built(shape: Shape) -> dict[str, Counter[str]]:
 def planned(shape: Shape, *, is_known: bool) -> Counter[str]:
     """Return the requests of a plan of what is all built, with a cache that knows its manifests or
     one that is empty."""
-    num = sum(shape.manifests.values())
-    found = refreshed(shape.manifests, num_here=num if is_known else 0)
-    return found if is_known else found + fetched(shape, num_packs=num_packs(shape))
+    found = refreshed(shape.manifests)
+    return found if is_known else found + Counter(GET=sum(shape.manifests.values()))
 
 
 def read_raw(num_tasks: int, num_bytes: float) -> Counter[str]:

@@ -13,7 +13,6 @@ from tokflow.documents import ranges
 from tokflow.exports import writing
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.mixture import graph_of
-from tokflow.store.remote import mirror
 from tokflow.store.remote.places import objects_at
 from tokflow_tests.object_store import UNIT, ObjectStore, let_parts_be_short
 from tokflow_tests.tiny import build, declare
@@ -32,16 +31,6 @@ def test_the_model_says_exactly_which_requests_a_build_and_a_plan_make(
     tmp_path: Path, object_store: ObjectStore
 ):
     for step in steps_on(object_store, tmp_path, tmp_path / "cache", num_files=3):
-        assert step.counted == step.expected, step.name
-
-
-def test_so_it_does_where_manifests_are_put_into_packs(
-    tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-):
-    values = {"MANY": 10, "WORTH_A_PACK": 3, "LARGEST": 7, "SETTLED_NS": -(10**10)}
-    for name, value in values.items():
-        monkeypatch.setattr(mirror, name, value)
-    for step in steps_on(object_store, tmp_path, tmp_path / "cache", num_files=6):
         assert step.counted == step.expected, step.name
 
 

@@ -197,8 +197,6 @@ class Build:
                 known = self.graph.partitions  # of a limited dataset the first ones again
                 self.partitions = {key: of for key, of in self.partitions.items() if key in known}
                 self.tried &= known.keys()
-        if any(made.is_new for made in self.made.values()):
-            self.graph.dataset.store.pack_manifests(self.graph.folder)
 
     def _hash_cut_files(self) -> None:
         """Hash the files that several workers read, while they do."""

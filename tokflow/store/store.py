@@ -266,9 +266,6 @@ class Store:
         with new_file(path) as unfinished:
             unfinished.write_bytes(content)
 
-    def pack_manifests(self, folder: Path) -> None:
-        """Let another machine learn of all outputs of a dataset by few requests."""
-
     # Outputs are removed.
 
     def unfinished(self, folder: Path, *, seconds: float) -> dict[Path, int]:

@@ -113,11 +113,7 @@ def another_cache(given: Given) -> None:
 
 def right_objects(store: ObjectStore) -> Objects:
     """Return the objects but for what tells of runs, and for what a killed writer left."""
-    return {
-        key: data
-        for key, data in store.contents().items()
-        if not key.endswith("run.json") and "/packs/" not in key
-    }
+    return {key: data for key, data in store.contents().items() if not key.endswith("run.json")}
 
 
 def problem(given: Given, store: ObjectStore, *, errors: list[str], must_pass: bool) -> str | None:

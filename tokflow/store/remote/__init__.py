@@ -5,7 +5,6 @@
       <dataset>/<stage>/<partition>/<fingerprint[:16]>/<digest[:16]>/<file>   its files
       <dataset>/manifests/exports/<name>/latest                 the fingerprint[:16] of the newest
       .verdicts/..., <dataset>/manifests/.verdicts/...          verdicts on gigatoken
-      <dataset>/packs/...                                       copies of many manifests together
 
     <cache>/<name of the place>/<dataset>/<stage>/<partition>/<fingerprint[:16]>/   on this disk
 

@@ -2,27 +2,17 @@
 outputs of which a file cannot be had.
 
 One listing tells which of them have come, changed or gone: the mirror of an object has its size
-and its time, which no other content of its key has. Those that have come are asked for one by one,
-or many at once from packs, which hold many manifests in one object and spare requests:
-
-    <dataset>/packs/<first>-<last>-<digest[:8]>.zst     a list of (key, modified_ns, bytes)
-
-The times are those of the first and the last object in it, in nanoseconds, as listings tell them.
-A manifest that is in no pack, or has changed since, is asked for by itself.
+and its time, which no other content of its key has. Those that have come are asked for, many at the
+same time.
 """
 
 import hashlib
 import os
 import threading
-import time
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
-
-import msgspec
 
 from tokflow.store.atomic import remove, remove_empty
 from tokflow.store.latest import LATEST, make_latest
@@ -35,10 +25,9 @@ from tokflow.store.manifest import (
     is_output_name,
 )
 from tokflow.store.remote.objects import Entry, for_each
-from tokflow.store.remote.places import PACKS, Place, is_dataset_name
+from tokflow.store.remote.places import Place, is_dataset_name
 from tokflow.store.request_errors import RemoteStoreError
 from tokflow.store.unfinished import is_segments_folder
-from tokflow.store.zstd import zstd
 
 _Seen: TypeAlias = tuple[int, int]
 """Size and time of modification of something on this disk."""
@@ -46,17 +35,13 @@ _Seen: TypeAlias = tuple[int, int]
 DAMAGE_NAME = f"{OWN_FOLDER}/.damaged"
 """Beside the manifest of an output of which a file cannot be had: a run makes it again."""
 
-LARGE = 5_000
-"""Outputs of a dataset of which the listing takes several requests, which are made at the same
-time."""
-
 
 def refresh(place: Place, folder: Path) -> None:
     """Let the manifests on this disk be those of the URL: of the output in `folder`, or of all
     below the folder of a store, a dataset, a stage or an export.
 
-    It takes a request for each thousand outputs,
-    and one for each that has come or changed since the last time, or for many from packs.
+    It takes a request for each thousand outputs, and one for each that has come or changed since
+    the last time.
     """
     if not place.is_store or is_output_name(folder.name):
         refresh_output(place, folder if place.is_store else place.root)
@@ -103,70 +88,19 @@ def _refresh_below(place: Place, folder: Path) -> None:
     meanwhile is in the listing then, or was not looked at, and is never taken for removed.
     """
     gone = dict(_mirrored(str(folder)))
-    is_dataset = folder.parent == place.root and folder.name != VERDICTS_NAME
-    is_large = is_dataset and (not gone or len(gone) > LARGE)
     new: dict[str, Entry] = {}
-    paths: dict[str, str] = {}
-    for entry in _listed(place, folder, is_large=is_large):
+    for entry in place.objects.listed(place.mirror_key(folder)):
         path = place.mirror_path(entry.key)
         if path is not None and not _is_known(path, entry, gone.pop(path, None)):
-            new[entry.key], paths[entry.key] = entry, path
+            new[path] = entry
     for path in gone:
         _forget(Path(path), place)
-    if len(new) >= WORTH_A_PACK:
-        packs = packs_of(place, place.key(folder).partition("/")[0])
-        for key, modified_ns, data in unpacked(place, packs, new):
-            _keep(paths[key], data, modified_ns)
-            del new[key]
 
-    def fetch(entry: Entry) -> None:
-        if (data := _read(place, entry.key)) is not None:
-            _keep(paths[entry.key], data, entry.modified_ns)
+    def fetch(path: str) -> None:
+        if (data := _read(place, new[path].key)) is not None:
+            _keep(path, data, new[path].modified_ns)
 
-    for_each(fetch, new.values())
-
-
-def _listed(place: Place, folder: Path, *, is_large: bool) -> Iterator[Entry]:
-    """Yield the objects of what is mirrored in a folder; those of the folders in a large one are
-    listed at the same time."""
-    key = place.mirror_key(folder)
-    names = place.objects.names(key) if is_large else []
-    if len(names) < 2:
-        yield from place.objects.listed(key)
-        return
-    for entries in for_each(lambda name: list(place.objects.listed(f"{key}/{name}")), names):
-        yield from entries
-
-
-def pack_manifests(place: Place, folder: Path) -> None:
-    """Put the manifests of a dataset into packs where many are in none, so that a machine that has
-    nothing of it gets them by few requests.
-
-    Nothing depends on packs: one that may not be written is left out.
-    """
-    dataset = place.key(folder)
-    last_ns = max((pack.last_ns for pack in packs_of(place, dataset)), default=0)
-    if sum(time_ns > last_ns for time_ns, _ in _manifests(folder)) < MANY:
-        return
-    refresh(place, folder)  # for the times of what was made here
-    settled_ns = time.time_ns() - SETTLED_NS
-    new = sorted(each for each in _manifests(folder) if last_ns < each[0] <= settled_ns)
-    for start in range(0, len(new) if len(new) >= MANY else 0, LARGEST):
-        some = new[start : start + LARGEST]
-        entries = [
-            (place.manifest_key(folder_of_manifest(Path(path))), time_ns, _content(path))
-            for time_ns, path in some
-        ]
-        data = zstd.compress(msgspec.msgpack.encode(entries), 3)
-        name = f"{some[0][0]}-{some[-1][0]}-{hashlib.sha256(data).hexdigest()[:8]}.zst"
-        with suppress(RemoteStoreError):
-            place.objects.put(f"{dataset}/{PACKS}/{name}", data)
-
-
-def _manifests(folder: Path) -> Iterator[tuple[int, str]]:
-    """Yield the time and the path of each manifest below a folder."""
-    found = _mirrored(str(folder))
-    return ((time_ns, path) for path, (_, time_ns) in found if path.endswith(MANIFEST_NAME))
+    for_each(fetch, new)
 
 
 def _read(place: Place, key: str) -> bytes | None:
@@ -299,69 +233,3 @@ def is_known_damaged(folder: Path) -> bool:
     """Return whether a file of the output in a folder could not be fetched, and the output was not
     made again since."""
     return (folder / DAMAGE_NAME).exists()
-
-
-MANY = 1_000
-"""Number of manifests in no pack from which on they are put into one."""
-
-LARGEST = 10_000
-"""Manifests of one pack: 20 MB, and 3 MB as it is stored."""
-
-WORTH_A_PACK = 20
-"""Manifests wanted of a pack from which on it is read; fewer are asked for one by one."""
-
-SETTLED_NS = 2 * 10**9
-"""Younger objects wait for the next pack: one that is older may not have been listed yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pack:
-    """One pack, as a listing tells of it."""
-
-    key: str
-    first_ns: int
-    last_ns: int
-
-
-Packed = tuple[str, int, bytes]
-"""Key, time and bytes of a manifest."""
-
-
-def packs_of(place: Place, dataset: str) -> list[Pack]:
-    """Return the packs of a dataset, in the order of their first objects: one request."""
-    packs = []
-    for entry in place.objects.listed(f"{dataset}/{PACKS}"):
-        with suppress(ValueError):
-            first, last, _ = entry.key.rpartition("/")[2].split("-")
-            packs.append(Pack(entry.key, int(first), int(last)))
-    return packs
-
-
-def unpacked(place: Place, packs: Iterable[Pack], wanted: Mapping[str, Entry]) -> Iterator[Packed]:
-    """Yield the manifests among those wanted, by their keys, that are in packs as they are now."""
-    times = sorted(entry.modified_ns for entry in wanted.values())
-    read = [pack for pack in packs if _num_between(times, pack) >= WORTH_A_PACK]
-    for data in for_each(lambda pack: place.objects.read(pack.key), read):
-        for key, modified_ns, manifest in _entries(data):
-            entry = wanted.get(key)
-            is_now = entry is not None and entry.modified_ns == modified_ns
-            if is_now and has_its_digest(manifest):
-                yield key, modified_ns, manifest
-
-
-def unread(packs: Iterable[Pack], times: list[int]) -> Iterator[Pack]:
-    """Yield the packs that nobody will read, since too few manifests that are there now have times
-    between theirs; `times`, sorted, are those of all."""
-    return (pack for pack in packs if _num_between(times, pack) < WORTH_A_PACK)
-
-
-def _num_between(times: list[int], pack: Pack) -> int:
-    return bisect_right(times, pack.last_ns) - bisect_left(times, pack.first_ns)
-
-
-def _entries(data: bytes | None) -> list[Packed]:
-    """Return what is in a pack; nothing where it is damaged."""
-    try:
-        return msgspec.msgpack.decode(zstd.decompress(data or b""), type=list[Packed])
-    except (zstd.ZstdError, msgspec.MsgspecError, EOFError):
-        return []

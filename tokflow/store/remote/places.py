@@ -9,7 +9,6 @@ disk that stand for them.
     <dataset>/manifests/exports/<name>/latest                          the name of a folder
     <dataset>/manifests/.verdicts/<tokenizer[:16]>.json                a verdict; also .verdicts/...
     <dataset>/<stage>/<partition>/<fingerprint[:16]>/<digest[:16]>/..  files of an output
-    <dataset>/packs/...                                                many manifests together
 """
 
 import hashlib
@@ -36,9 +35,6 @@ OF_THIS_MACHINE = {"file", "local", "memory"}
 
 MANIFESTS = "manifests"
 """The second part of the keys of what is mirrored; no stage has this name."""
-
-PACKS = "packs"
-"""The second part of the keys of packs."""
 
 SUFFIX = ".json"
 

@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,9 @@ from tokflow.store.manifest import (
 )
 from tokflow.store.remote.cache_limit import note_bytes
 from tokflow.store.remote.cached_files import drop_cached, fetched, key_of
-from tokflow.store.remote.mirror import is_known_damaged, note_damage, packs_of, unread
-from tokflow.store.remote.objects import Entry, Piece, for_each
-from tokflow.store.remote.places import PACKS, Place
+from tokflow.store.remote.mirror import is_known_damaged, note_damage
+from tokflow.store.remote.objects import Piece, for_each
+from tokflow.store.remote.places import Place
 from tokflow.store.unfinished import is_segments_folder, segments_folder
 
 
@@ -142,14 +142,12 @@ def find_unfinished(place: Place, dataset_folder: Path, *, seconds: float) -> di
 
     This is: files of an output whose manifest is not there, or is that of other bytes; segments;
     uploads in parts that were begun. Its writers are taken to be gone if nothing has changed in it
-    for `seconds`. Packs that old of which nothing is left to read come with it. The manifests
-    on this disk must be those of the URL; it takes a request for each thousand objects.
+    for `seconds`. The manifests on this disk must be those of the URL; it takes a request for each
+    thousand objects.
     """
     limit = _ago(seconds)
-    manifests = [*dataset_folder.rglob(MANIFEST_NAME)]
+    manifests = dataset_folder.rglob(MANIFEST_NAME)
     committed = {place.root / place.data_prefix(folder_of_manifest(path)) for path in manifests}
-    times = sorted(path.stat().st_mtime_ns for path in manifests)
-    packs = {pack.key for pack in unread(packs_of(place, place.key(dataset_folder)), times)}
     found: dict[Path, int] = {}
     newest: dict[Path, int] = {}
     mirrored = f"{place.mirror_key(dataset_folder)}/"
@@ -158,9 +156,7 @@ def find_unfinished(place: Place, dataset_folder: Path, *, seconds: float) -> di
         there = place.mirror_path(entry.key) if is_mirrored else f"{place.root}/{entry.key}"
         if there is None:
             continue
-        path = Path(there)
-        group = path if entry.key in packs else _group_of(path, committed)
-        if group is not None:
+        if (group := _group_of(Path(there), committed)) is not None:
             found[group] = found.get(group, 0) + entry.num_bytes
             newest[group] = max(newest.get(group, 0), entry.modified_ns)
     for upload in place.objects.uploads(place.key(dataset_folder)):
@@ -174,7 +170,8 @@ def find_unfinished(place: Place, dataset_folder: Path, *, seconds: float) -> di
 
 def remove_unfinished(place: Place, path: Path, *, seconds: float) -> None:
     """Remove what `find_unfinished` found, unless somebody has written there since."""
-    entries = [*_below(place, path)]
+    prefixes = place.mirror_key(path), place.key(path)  # manifests first
+    entries = [entry for prefix in prefixes for entry in place.objects.listed(prefix)]
     if all(entry.modified_ns < _ago(seconds) for entry in entries):
         place.objects.remove([entry.key for entry in entries])
         key = place.key(path)
@@ -183,14 +180,6 @@ def remove_unfinished(place: Place, path: Path, *, seconds: float) -> None:
             if is_below and upload.begun_ns < _ago(seconds):
                 place.objects.abort(upload)
         remove(path)
-
-
-def _below(place: Place, path: Path) -> Iterator[Entry]:
-    """Yield the objects of a path, manifests first; a pack, which is written once, is one."""
-    for prefix in (place.mirror_key(path), place.key(path)):
-        yield from place.objects.listed(prefix)
-    if path.parent == place.root / place.key(path).split("/")[0] / PACKS:
-        yield Entry(place.key(path), num_bytes=0, modified_ns=0)
 
 
 def _group_of(path: Path, committed: set[Path]) -> Path | None:

@@ -25,7 +25,6 @@ from tokflow.store.manifest import (
 )
 from tokflow.store.remote import cached_files, mirror, publication
 from tokflow.store.remote.cache_limit import limit_of
-from tokflow.store.remote.mirror import WORTH_A_PACK
 from tokflow.store.remote.objects import Objects, for_each
 from tokflow.store.remote.places import (
     MANIFESTS,
@@ -49,6 +48,9 @@ from tokflow.store.unfinished import (
 
 DEEPEST_FILE = 4
 """A file of an output is at most so deep in it, itself counted."""
+
+WORTH_A_LISTING = 20
+"""Outputs looked for from which on their dataset is listed; fewer are asked for one by one."""
 
 _At: TypeAlias = tuple[str, str | None]
 """The URL where a place begins, and the name of a dataset: None of one output, empty of a store."""
@@ -135,7 +137,7 @@ class RemoteStore(Store):
 
     def look_for(self, folders: Iterable[Path], *, below: Path | None = None) -> None:
         away = [of for of in folders if self._has(of) and not is_complete(of)]
-        if below is not None and len(away) >= WORTH_A_PACK:
+        if below is not None and len(away) >= WORTH_A_LISTING:
             self.refresh(below)
             return
         with suppress(RemoteStoreError):
@@ -254,9 +256,6 @@ class RemoteStore(Store):
         key = self.place.mirror_key(path) if is_mirrored else self.place.key(path)
         self.place.objects.put(key, content)
         super().write_beside(path, content)
-
-    def pack_manifests(self, folder: Path) -> None:
-        mirror.pack_manifests(self.place, folder)
 
     def unfinished(self, folder: Path, *, seconds: float) -> dict[Path, int]:
         here = unfinished_here(folder, seconds=seconds, with_segments=False)

@@ -189,13 +189,10 @@ def test_outputs_that_are_not_used_go_at_the_url_and_all_others_stay(
 
 
 @pytest.fixture
-def leftovers(
-    tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Path, dict[Path, int]]:
+def leftovers(tmp_path: Path, object_store: ObjectStore) -> tuple[Path, dict[Path, int]]:
     """The folder of a dataset at a URL, and what writers left there that were killed."""
     dataset = declare_small(tmp_path, store=f"{object_store.url}/store", exports=["bin"])
     build_dataset(dataset)
-    monkeypatch.setattr("tokflow.store.remote.mirror.WORTH_A_PACK", 5)
     objects = objects_at(f"{object_store.url}/store/small")
     [made] = (dataset.folder / "tokens/a.jsonl").iterdir()
     segments = f"tokens/b.jsonl/.{OTHER}.segments"
@@ -205,8 +202,6 @@ def leftovers(
         f"split/a.jsonl/{OTHER}/{OTHER}/_tokflow/run.json": 1,
         f"{segments}/00000/{OTHER}/tokens.bin": 6,
         f"manifests/{segments}/00000.json": 2,
-        "packs/1-2-01234567.zst": 7,  # of the year 1970
-        f"packs/1-{2**62}-01234567.zst": 9,
         "notes/mine.txt": 3,
     }
     for key, num_bytes in bytes_of.items():
@@ -218,7 +213,6 @@ def leftovers(
         f"split/a.jsonl/{OTHER}/{OTHER}": 6,
         segments: 8,
         begun: 0,
-        "packs/1-2-01234567.zst": 7,
     }
     return dataset.folder, {dataset.folder / path: num for path, num in found.items()}
 
@@ -235,8 +229,8 @@ def test_what_writers_left_is_found_and_removed_and_nothing_else(
 
     assert store_of(folder).unfinished(folder, seconds=-1) == {}
     gone = {*before} - {*object_store.keys()}
-    assert len(gone) == 6
-    assert all(OTHER in key or "/1-2-" in key for key in gone)
+    assert len(gone) == 5
+    assert all(OTHER in key for key in gone)
 
 
 def test_what_somebody_may_be_writing_is_neither_found_nor_removed(
