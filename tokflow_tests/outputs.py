@@ -143,8 +143,7 @@ def stored(folder: Path, manifest: Manifest | None = None) -> StoredOutput:
 def store_of(path: Path) -> RemoteStore:
     """Return the store at a URL that a path in the cache of this machine stands for."""
     root = stands_for_url(str(path)) or ""
-    stores = (store_at(shown_text(root), is_store=is_store) for is_store in (True, False))
-    return next(store for store in stores if str(store.root) == root)
+    return store_at(shown_text(root))
 
 
 def place_of(path: Path) -> Place:

@@ -141,8 +141,8 @@ def not_fetched(
         if _manifest(folder) == known:
             note_damage(folder)
             expected = f"{entry.num_bytes:,} bytes with sha256 {entry.sha256[:16]}…"
-            dataset = f" {place.key(folder).partition('/')[0]} --recheck" if place.is_store else ""
-            return damaged(place.url_of(path), expected, found, run=f"tokflow run{dataset}")
+            run = f"tokflow run {place.key(folder).partition('/')[0]} --recheck"
+            return damaged(place.url_of(path), expected, found, run=run)
     return _removed(place, folder)
 
 

@@ -43,8 +43,8 @@ def refresh(place: Place, folder: Path) -> None:
     It takes a request for each thousand outputs, and one for each that has come or changed since
     the last time.
     """
-    if not place.is_store or is_output_name(folder.name):
-        refresh_output(place, folder if place.is_store else place.root)
+    if is_output_name(folder.name):
+        refresh_output(place, folder)
         return
     is_root = folder == place.root
     found = filter(is_dataset_name, place.objects.names("")) if is_root else [place.key(folder)]
@@ -65,20 +65,6 @@ def refresh_output(place: Place, folder: Path) -> None:
         _keep(f"{folder}/{MANIFEST_NAME}", data)
     else:
         _forget(folder / MANIFEST_NAME, place)
-
-
-def has_come_again(place: Place, folder: Path) -> bool:
-    """Return whether the manifest in a folder, which cannot be read, was another at the URL that
-    the folder stands for, and is that one now: a copy on this disk tells nothing of what is there.
-    """
-    is_output = is_output_name(folder.name) or is_segments_folder(folder.parent)
-    if not (is_output if place.is_store else folder == place.root):
-        return False
-    with suppress(FileNotFoundError):
-        before = (folder / MANIFEST_NAME).read_bytes()
-        refresh_output(place, folder)
-        return (folder / MANIFEST_NAME).read_bytes() != before
-    return False
 
 
 def _refresh_below(place: Place, folder: Path) -> None:
@@ -210,8 +196,7 @@ def _forget(path: Path, place: Place) -> None:
     """Remove what has no object any more, and the files of an output with it."""
     if path.match(MANIFEST_NAME):
         _drop_files(path)
-        if place.is_store:
-            remove_empty(path.parents[1:])
+        remove_empty(path.parents[1:])
     else:
         path.unlink(missing_ok=True)
 

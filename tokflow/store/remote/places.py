@@ -1,9 +1,7 @@
-"""URLs at which stores, and single outputs, are; keys of the objects there, and the paths on this
-disk that stand for them.
+"""URLs at which stores are; keys of the objects there, and the paths on this disk that stand for
+them.
 
-    <TOKFLOW_CACHE, or ~/.cache/tokflow>/<scheme>-<bucket>-<sha256 of the URL[:8]>/
-      <dataset>/...         of a store
-      <last part of URL>/   of a single output, whose folder has its name
+    <TOKFLOW_CACHE, or ~/.cache/tokflow>/<scheme>-<bucket>-<sha256 of the URL[:8]>/<dataset>/...
 
     <dataset>/manifests/<stage>/<partition>/<fingerprint[:16]>.json    a manifest
     <dataset>/manifests/exports/<name>/latest                          the name of a folder
@@ -50,10 +48,8 @@ class Place:
     """A URL, and the folder on this disk that stands for it."""
 
     root: Path
-    """The folder of the store, or of the output."""
+    """The folder of the store."""
     objects: Objects
-    is_store: bool
-    """Whether it holds datasets; else it is one output, such as an export copied there."""
 
     @property
     def url(self) -> str:
@@ -79,7 +75,7 @@ class Place:
 
     def manifest_key(self, folder: Path) -> str:
         """Return the key of the manifest of the output in a folder."""
-        return self.mirror_key(folder) + SUFFIX if self.is_store else MANIFEST_NAME
+        return self.mirror_key(folder) + SUFFIX
 
     def mirror_path(self, key: str) -> str | None:
         """Return the path on this disk of what has this key, which `mirror_key` or `manifest_key`
@@ -98,15 +94,11 @@ class Place:
         """Return what the keys of an output's files begin with, up to a `/`; it has the digest of
         the bytes of their manifest, by default that in the folder, so that writers whose bytes
         differ never write to one name. Raises: FileNotFoundError."""
-        if not self.is_store:
-            return ""
         manifest = (folder / MANIFEST_NAME).read_bytes() if manifest is None else manifest
         return f"{self.key(folder)}/{hashlib.sha256(manifest).hexdigest()[:16]}/"
 
     def output_folder(self, path: Path) -> Path | None:
         """Return the folder of the output that a path of a file is in; None where it is in none."""
-        if not self.is_store:
-            return self.root
         for folder in path.parents:
             if is_output_name(folder.name) or is_segments_folder(folder.parent):
                 return folder
@@ -125,19 +117,18 @@ def is_dataset_name(name: str) -> bool:
     return re.fullmatch(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*", name) is not None
 
 
-def place_at(url: str, *, is_store: bool = True) -> Place:
+def place_at(url: str) -> Place:
     """Return the place at a URL; nothing there is asked, and nothing here is made.
 
     Raises: ConfigError as `checked_url`.
     """
     url = checked_url(url)
     parts = split_url(url)
-    digest = hashlib.sha256(f"{url} {is_store}".encode()).hexdigest()[:8]
+    digest = hashlib.sha256(url.encode()).hexdigest()[:8]
     name = re.sub(r"[^A-Za-z0-9.-]", "-", f"{parts.scheme}-{parts.host}")
-    folder = Path(cache_folder(), f"{name}-{digest}")
-    root = folder if is_store else folder / url.rpartition("/")[2]
+    root = Path(cache_folder(), f"{name}-{digest}")
     show_as(str(root), url)
-    return Place(root, objects_at(url), is_store)
+    return Place(root, objects_at(url))
 
 
 def objects_at(url: str) -> Objects:
@@ -170,7 +161,7 @@ def _resolved(folder: str) -> str:
 
 
 def checked_url(url: str) -> str:
-    """Return the URL of a store or an output without a `/` at its end.
+    """Return the URL of a store, or of something in one, without a `/` at its end.
 
     Raises: ConfigError for a URL with a user name, password or query, since credentials come from
     the environment, for one without a bucket or with `..` in its path, and for one that nothing can

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import Any, BinaryIO, cast
 
 import numpy.typing as npt
 
@@ -46,22 +46,16 @@ from tokflow.store.unfinished import (
     unfinished_here,
 )
 
-DEEPEST_FILE = 4
-"""A file of an output is at most so deep in it, itself counted."""
-
 WORTH_A_LISTING = 20
 """Outputs looked for from which on their dataset is listed; fewer are asked for one by one."""
 
-_At: TypeAlias = tuple[str, str | None]
-"""The URL where a place begins, and the name of a dataset: None of one output, empty of a store."""
 
-
-def store_at(url: str, *, is_store: bool = True) -> "RemoteStore":
-    """Return the store at a URL, or a single output there; nothing is asked there.
+def store_at(url: str) -> "RemoteStore":
+    """Return the store at a URL; nothing is asked there.
 
     Raises: ConfigError for a URL that is refused, and for a limit of the cache that is none.
     """
-    place = place_at(url, is_store=is_store)
+    place = place_at(url)
     limit_of(Path(cache_folder()))
     return RemoteStore(place)
 
@@ -80,7 +74,7 @@ class RemoteStore(Store):
         self.place = place
 
     def __reduce__(self) -> Any:
-        return partial(store_at, is_store=self.place.is_store), (self.place.url,)
+        return store_at, (self.place.url,)
 
     @property
     def most_bytes(self) -> int:
@@ -110,8 +104,7 @@ class RemoteStore(Store):
         try:
             return find()
         except (CorruptOutputError, ForeignOutputError):
-            if not mirror.has_come_again(self.place, folder):
-                raise
+            mirror.refresh_output(self.place, folder)
             return find()
 
     def check(self, output: Stored) -> None:
@@ -122,7 +115,7 @@ class RemoteStore(Store):
                     self.forget(path)  # another comes when it is opened
 
     def _has(self, folder: Path) -> bool:
-        """Return whether a folder is one of the store's: beside a single output there is none."""
+        """Return whether a folder is one of the store's."""
         return folder == self.root or self.root in folder.parents
 
     def refresh(self, folder: Path) -> None:
@@ -286,19 +279,10 @@ def opened_at(url: str, *, is_alone: bool) -> tuple[RemoteStore, Path]:
     """Return the store that a URL is in, and the path on this disk that stands for it; see
     `opened`."""
     url = checked_url(url)
-    at = _nearest(url)
-    if at is None:
-        raise MissingOutputError(
-            where=url,
-            expected="a store, a dataset, an output or a file of one, made by tokflow",
-            found=f"neither {MANIFESTS}/ nor a {MANIFEST_NAME} of tokflow, there or above it",
-            remedy="correct the URL, or run `tokflow run` first",
-        )
-    root, dataset = at
-    store = store_at(root, is_store=dataset is not None)
-    folder = store.root
-    named = folder / url[len(root) :].lstrip("/")
-    store.refresh(_alone(named, folder) if is_alone and dataset else folder / (dataset or ""))
+    root, dataset = _nearest(url)
+    store = store_at(root)
+    named = store.root / url[len(root) :].lstrip("/")
+    store.refresh(_alone(named, store.root) if is_alone and dataset else store.root / dataset)
     return store, named
 
 
@@ -310,8 +294,9 @@ def _alone(path: Path, root: Path) -> Path:
     return path.parent if path.name == LATEST else path
 
 
-def _nearest(url: str) -> _At | None:
-    """Return the place that a URL is in, the nearest of several.
+def _nearest(url: str) -> tuple[str, str]:
+    """Return the URL of the store that a URL is in, and the name of its dataset there, empty of the
+    store itself.
 
     All URLs above it are looked at together. A refusal counts only where nothing is found, since
     credentials may be for one store in a bucket.
@@ -320,28 +305,31 @@ def _nearest(url: str) -> _At | None:
     parts = rest.split("/")
     above = ("/".join(parts[:num]) for num in range(len(parts), 0, -1))
     urls = [f"{scheme}://{each}" for each in above if each]
-    found = for_each(lambda step: _look_at(urls[step], step), range(len(urls)))
-    if places := [of for of in found if isinstance(of, tuple)]:
-        return places[0]
-    if _is_store(url):
-        return url, ""
-    if refused := [of for of in found if isinstance(of, RemoteStoreError)]:
-        raise refused[0]
-    return None
+    refused: list[RemoteStoreError] = []
 
+    def is_dataset(url: str) -> bool:
+        try:
+            return _is_dataset(objects_at(url))
+        except RemoteStoreError as error:
+            refused.append(error)
+            return False
 
-def _look_at(url: str, num_steps: int) -> _At | RemoteStoreError | None:
-    """Return the place if a dataset or one output begins at this URL, or why that is not known."""
-    objects = objects_at(url)
-    try:
-        if _is_dataset(objects):
-            store, _, name = url.rpartition("/")
+    for each, is_found in zip(urls, for_each(is_dataset, urls), strict=True):
+        if is_found:
+            store, _, name = each.rpartition("/")
             return store, name
-        if num_steps < DEEPEST_FILE and b'"fingerprint"' in (objects.read(MANIFEST_NAME) or b""):
-            return url, None
-    except RemoteStoreError as error:
-        return error
-    return None
+    datasets = filter(is_dataset_name, objects_at(url).names(""))  # right below it
+    if any(for_each(lambda name: _is_dataset(objects_at(f"{url}/{name}")), datasets)):
+        return url, ""
+    raise next(
+        iter(refused),
+        MissingOutputError(
+            where=url,
+            expected="a store, a dataset, an output or a file of one, made by tokflow",
+            found=f"no {MANIFESTS}/ of tokflow, there or above it",
+            remedy="correct the URL, or run `tokflow run` first",
+        ),
+    )
 
 
 def _is_dataset(objects: Objects) -> bool:
@@ -352,9 +340,3 @@ def _is_dataset(objects: Objects) -> bool:
         return False
     listed = (entry for name in names for entry in objects.listed(f"{MANIFESTS}/{name}"))
     return any(is_mirrored(entry.key.removeprefix(f"{MANIFESTS}/")) for entry in listed)
-
-
-def _is_store(url: str) -> bool:
-    """Return whether there is a dataset right below a URL."""
-    names = filter(is_dataset_name, objects_at(url).names(""))
-    return any(for_each(lambda name: _is_dataset(objects_at(f"{url}/{name}")), names))

@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.pipeline.plan import make_plan
-from tokflow.store.remote.places import objects_at, place_at
+from tokflow.store.remote.places import objects_at
 from tokflow.store.request_errors import RemoteStoreError
 from tokflow.store.stored_outputs import open_store, opened
 from tokflow_tests.object_store import ObjectStore
@@ -23,9 +23,6 @@ OBJECTS = {
     "a/charts/manifests/production/deployment.json": b"{}",
     f"a/store/manifests/manifests/tokens/b.jsonl/{FINGERPRINT}.json": b"{}",  # a dataset's name
     f"a/store/manifests/tokens/b.jsonl/{FINGERPRINT}/digest/tokens.bin": b"",
-    "a/one/_tokflow/manifest.json": b'{"fingerprint": "0"}',
-    "a/one/train/train.bin": b"",
-    "a/raw/_tokflow/manifest.json": b"{}",
 }
 
 
@@ -58,7 +55,7 @@ def test_a_url_in_a_store_is_found_with_the_manifests_there(path: str, object_st
 def test_a_store_is_found_by_who_may_not_look_above_it(object_store: ObjectStore):
     for key, data in OBJECTS.items():
         objects_at(object_store.url).put(key, data)
-    for above in ("manifest*", "_tokflow/*", "a/manifest*", "a/_tokflow/*"):
+    for above in ("manifest*", "a/manifest*"):
         object_store.fail("403", "*", above, times=None)
 
     assert opened(f"{object_store.url}/a/store")[1].name.startswith("s3-bucket-")
@@ -66,19 +63,7 @@ def test_a_store_is_found_by_who_may_not_look_above_it(object_store: ObjectStore
         opened(f"{object_store.url}/a/none")[1]
 
 
-def test_an_output_elsewhere_is_a_folder_of_its_name(object_store: ObjectStore):
-    for key, data in OBJECTS.items():
-        objects_at(object_store.url).put(key, data)
-
-    store, found = opened(f"{object_store.url}/a/one/train/train.bin")
-
-    folder = place_at(f"{object_store.url}/a/one", is_store=False).root
-    assert found == folder / "train/train.bin"
-    assert pickle.loads(pickle.dumps(store)) == store
-    assert [path.name for path in (folder, *folder.iterdir())] == ["one", "_tokflow"]
-
-
-@pytest.mark.parametrize("path", ["a/raw", "a/none", "a/store2", "a/charts", ""])
+@pytest.mark.parametrize("path", ["a/none", "a/store2", "a/charts", ""])
 def test_a_url_with_nothing_of_tokflow_is_said_to_have_nothing(
     path: str, object_store: ObjectStore
 ):
@@ -86,7 +71,7 @@ def test_a_url_with_nothing_of_tokflow_is_said_to_have_nothing(
         objects_at(object_store.url).put(key, data)
     url = f"{object_store.url}/{path}".rstrip("/")
 
-    with pytest.raises(MissingOutputError, match="neither manifests/ nor") as raised:
+    with pytest.raises(MissingOutputError, match="no manifests/ of tokflow") as raised:
         opened(url)[1]
 
     assert raised.value.where == url
