@@ -61,7 +61,7 @@ class RawFiles:
         on this disk or of one version."""
         files = RawFiles(self._dataset, offline=False, rehash=False, reads_once=self.reads_once)
         files.listing = self.listing
-        is_kept = self._dataset.store.keeps_raw_files
+        is_kept = not self._dataset.store.is_cached
         for key, raw in self._known.items():
             source = self.listing.sources[key]
             if source.is_local or not (is_kept or source.may_differ):
@@ -121,7 +121,7 @@ class RawFiles:
         """Identify the raw files of many partitions together; errors are raised when a file is
         requested. With a remote store, identifying a remote raw file fetches nothing."""
         sources = [source for key in keys for source in self.listed[key]]
-        is_far = not self._dataset.store.keeps_raw_files
+        is_far = self._dataset.store.is_cached
         new = [of for of in sources if (of.is_local or is_far) and of.key not in self._known]
         with suppress(TokflowError, OSError):
             self._read(new, progress)
@@ -152,7 +152,7 @@ def _is_first_build(dataset: Dataset) -> bool:
     """Return whether nothing of a dataset was built here, and its tokens are made of all that is in
     its raw files, which nothing reads before."""
     return (
-        dataset.store.keeps_raw_files
+        not dataset.store.is_cached
         and dataset.tokenizer.kind != "trained"
         and not dataset.documents.limit.ends_early
         and not any((dataset.folder / of.path).is_dir() for of in (TOKENIZER, TOKENS))

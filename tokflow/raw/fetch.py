@@ -109,7 +109,7 @@ class _Fetching:
     def is_streamed(self) -> bool:
         """True if nothing of a file of any size is kept here, as by a remote store; then a version
         that is listed is not asked for."""
-        return not self.store.keeps_raw_files
+        return self.store.is_cached
 
     def fetch(self, source: RawSource) -> RawFile:
         """Return the raw file of the version that is at a URL now.

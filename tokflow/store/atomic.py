@@ -1,6 +1,7 @@
 """Write a file or a folder whole or not at all."""
 
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from typing import Protocol, Self, TypeAlias
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.store.copies import forget_copies
 from tokflow.store.latest import LATEST, make_latest, named_by
-from tokflow.store.listed_files import broken_files, is_intact
+from tokflow.store.links import LINKED_BYTES
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME, is_complete, read_manifest
 
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})\.([0-9]{1,9})\.[0-9a-f]{8}\.tmp")
@@ -89,11 +90,7 @@ class NewFolders:
         becomes `folder` in a store, or unless it `is_named` one with the manifest's fingerprint."""
         made_for_it = list(takewhile(lambda parent: not parent.exists(), folder.parents))
         self._closing.callback(remove_empty, made_for_it)
-        if made_for_it:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-        else:
-            _remove_leftovers(folder)
-        temporary = _temporary_beside(folder)
+        temporary = begun_beside(folder)
         self._closing.callback(forget_copies, temporary)
         self._closing.callback(shutil.rmtree, temporary, ignore_errors=True)
         with naming(folder, temporary):
@@ -188,43 +185,20 @@ def check_name(name: object, *, where: str, becomes: str, marks: str) -> None:
 
 
 def point_latest_to(folder: Path) -> None:
-    """Let `latest` beside `folder` lead to it, in one step. A folder of that name that is a copy of
-    an output, as a program makes it that copies what links lead to, gives way.
+    """Let `latest` beside `folder` lead to it, in one step.
 
     Raises: OSError, also where anything else has that name.
     """
     link = folder.parent / LATEST
-    if link.is_symlink() and os.readlink(link) == folder.name:  # noqa: PTH115 (text, not a path)
+    if named_by(link) == folder.resolve():
         return
-    _remove_leftovers(link)
-    is_named = named_by(link) == folder.resolve()
-    temporary = _temporary_beside(link)
+    temporary = begun_beside(link)
     try:
         with naming(link, temporary):
             make_latest(temporary, folder.name)
-            if is_named and not temporary.is_symlink():
-                return
-            if link.is_dir() and not link.is_symlink():
-                _move_copy(link)
             temporary.replace(link)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _move_copy(copy: Path) -> None:
-    """Give a whole output that is called otherwise its name, or remove it where one has it."""
-    with suppress(TokflowError):
-        manifest = read_manifest(copy)
-        own = {*manifest.files, MANIFEST_NAME, RUN_NAME}
-        found = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
-        if found <= own and not broken_files(copy, manifest):
-            place = copy.with_name(manifest.fingerprint[:16])
-            if is_intact(place):
-                aside = _temporary_beside(copy)
-                copy.rename(aside)
-                remove(aside)
-            elif not place.exists():
-                copy.rename(place)
 
 
 def is_leftover(path: Path, *, seconds: float) -> bool:
@@ -246,7 +220,7 @@ def in_use(folder: Path) -> Iterator[Path]:
     """Let `is_in_use` be true of a folder, which is made if need be, while the block works with
     what is in it; yield the mark that says so. A folder that is empty then goes."""
     made = list(takewhile(lambda above: not above.exists(), (folder, *folder.parents)))
-    mark = _temporary_beside(folder / "writer")
+    mark = begun_beside(folder / "writer")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         mark.touch()
@@ -298,7 +272,7 @@ def _take_name(temporary: Path, folder: Path, store: Keeper) -> None:
     if not (folder.is_dir() and _is_same(folder, temporary, store)):
         store.link_equal(temporary, folder)
         if folder.is_dir():
-            aside = _temporary_beside(folder)
+            aside = begun_beside(folder)
             with suppress(FileNotFoundError):  # another process did so just now
                 folder.rename(aside)
     try:
@@ -321,25 +295,11 @@ def _is_same(folder: Path, temporary: Path, store: Keeper) -> bool:
 def begun_beside(path: Path) -> Path:
     """Return a new name beside a path, for what is to become it; what killed processes of this
     machine left of earlier attempts is removed."""
-    _remove_leftovers(path)
-    return _temporary_beside(path)
-
-
-def _temporary_beside(path: Path) -> Path:
-    return path.parent / f".{path.name}.{machine()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove what killed processes of this machine left of earlier attempts at `path`.
-
-    What another machine left stays: see `is_leftover`.
-    """
     start = f".{path.name}.{machine()}."
     for leftover in _inside(path.parent):
-        if leftover.name.startswith(start) and leftover.name.endswith(".tmp"):
-            process = leftover.name.split(".")[-3]
-            if process.isdigit() and not is_alive(int(process)):
-                remove(leftover)
+        if leftover.name.startswith(start) and is_leftover(leftover, seconds=math.inf):
+            remove(leftover)
+    return path.parent / f"{start}{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
 
 
 def remove(path: Path) -> None:
@@ -379,10 +339,15 @@ def is_alive(process: int) -> bool:
 
 
 def sync_all(temporary: Path) -> None:
-    """Put a folder and all in it on disk, except the run's log, on which nothing depends."""
+    """Put a folder and all in it on disk, except the run's log, on which nothing depends. Nobody
+    may write any more to its large files, which may come to be in another output, too."""
+    own = str(temporary / OWN_FOLDER)
     run = str(temporary / RUN_NAME)
     for inner, _, names in os.walk(temporary, topdown=False):
         for path in (f"{inner}{os.sep}{name}" for name in names):
+            status = os.stat(path)  # noqa: PTH116 (of many files: a Path costs as much again)
+            if status.st_size >= LINKED_BYTES and inner != own:
+                os.chmod(path, status.st_mode & 0o555)  # noqa: PTH101 (as above)
             if path != run:
                 sync(path)
         sync(inner)

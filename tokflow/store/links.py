@@ -91,14 +91,6 @@ def link_equal(temporary: Path, folder: Path) -> list[Path]:
     return list(dict.fromkeys(changed))
 
 
-def forbid_writing(folder: Path) -> None:
-    """Let nobody write to those files of an output that may come to be in another, too."""
-    for name, entry in _read(folder).files.items():
-        if entry.num_bytes >= LINKED_BYTES:
-            mode = os.stat(path := f"{folder}/{name}").st_mode  # noqa: PTH116 (a Path is slow)
-            os.chmod(path, mode & 0o555)  # noqa: PTH101 (as above)
-
-
 def _read(folder: Path) -> _Listed:
     """Return what the manifest in a folder lists. Raises: OSError, msgspec.MsgspecError."""
     with open(f"{folder}/{MANIFEST_NAME}", "rb") as file:  # noqa: PTH123 (a Path is slow)

@@ -46,12 +46,9 @@ class Store:
     Stores of the same folder are equal. Goes to another process as the name of its folder.
     """
 
-    keeps_raw_files = True
-    """Whether remote raw files are fetched into it, and not read where they are."""
-
     is_cached = False
     """Whether its files on this disk are copies in a cache, which come when they are asked for and
-    go when it is full."""
+    go when it is full. Then remote raw files are not fetched into it, but read where they are."""
 
     checked_at_once = 1
     """Outputs whose files `problems` reads at the same time."""
@@ -115,15 +112,14 @@ class Store:
         return StoredOutput(self, folder, manifest)
 
     def check(self, output: Stored) -> None:
-        """Make sure that no file of an output is missing or cut short.
+        """Make sure that no file of an output is missing, cut short or known to be damaged.
 
         No content is read: `integrity` compares checksums. Raises: CorruptOutputError.
         """
         check_sizes(output.folder, output.manifest)
 
     def is_intact(self, folder: Path) -> bool:
-        """Return whether a folder holds a finished output of which no file is missing, cut short or
-        known to be damaged.
+        """Return whether a folder holds a finished output that `check` has nothing against.
 
         Raises: ForeignOutputError for one of a newer tokflow, which is neither absent nor damaged.
         """
@@ -131,7 +127,7 @@ class Store:
             self.check(self.read(folder))
         except (MissingOutputError, CorruptOutputError):
             return False
-        return not self.is_known_damaged(folder)
+        return True
 
     def refresh(self, folder: Path) -> None:
         """Learn of outputs in a folder and below it that other machines have made or removed."""
@@ -162,10 +158,6 @@ class Store:
         """Return a value that changes as soon as a file of an output does."""
         paths = [f"{folder}/{name}" for name in (MANIFEST_NAME, *manifest.files)]
         return [Stamp.of_output(path) for path in paths]
-
-    def is_known_damaged(self, folder: Path) -> bool:
-        """Return whether a file of an output could not be had, and nobody made it again since."""
-        return False
 
     def note_damage(self, folder: Path) -> None:
         """Let a run make an output again, of which a file is not as its manifest says."""
@@ -233,7 +225,6 @@ class Store:
 
     def put(self, temporary: Path, folder: Path) -> None:
         """Put what is in a temporary folder where it cannot be lost, before it takes its name."""
-        links.forbid_writing(temporary)
         sync_all(temporary)
 
     def link_equal(self, temporary: Path, folder: Path) -> None:

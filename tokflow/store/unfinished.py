@@ -6,6 +6,7 @@
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tokflow.store.latest import LATEST, named_by
 from tokflow.store.links import freed_bytes
 from tokflow.store.manifest import MANIFEST_NAME, is_output_name
 
-SEGMENTS_SUFFIX = ".segments"
+_SEGMENTS = re.compile(r"\.[0-9a-f]{16}\.segments(-here)?")
 
 BLOCKS_PREFIX = ".blocks-"
 """Prefix of folders that keep blocks of remote raw files while these are read."""
@@ -22,17 +23,12 @@ BLOCKS_PREFIX = ".blocks-"
 
 def segments_folder(output: Path) -> Path:
     """Return the folder of the segments of an output that is not finished."""
-    return output.parent / f".{output.name}{SEGMENTS_SUFFIX}"
+    return output.parent / f".{output.name}.segments"
 
 
 def folder_of_segments_here(output: Path) -> Path:
     """Return the folder of segments that never go to the URL that their output goes to."""
-    return output.parent / f".{output.name}{SEGMENTS_SUFFIX}-here"
-
-
-def are_segments_here(path: Path) -> bool:
-    """Return whether it is the folder of segments that never go to a URL."""
-    return path.name.endswith("-here") and is_segments_folder(Path(path.name.removesuffix("-here")))
+    return output.parent / f".{output.name}.segments-here"
 
 
 def segment_folder(segments: Path, number: int) -> Path:
@@ -42,39 +38,25 @@ def segment_folder(segments: Path, number: int) -> Path:
 
 def is_segments_folder(path: Path) -> bool:
     """Return whether a folder has the name of one of segments, which no partition key has."""
-    name = path.name.removeprefix(".").removesuffix(SEGMENTS_SUFFIX)
-    return path.name == f".{name}{SEGMENTS_SUFFIX}" and is_output_name(name)
+    match = _SEGMENTS.fullmatch(path.name)
+    return match is not None and not match[1]
 
 
 def unfinished_here(folder: Path, *, seconds: float, with_segments: bool = True) -> dict[Path, int]:
     """Return what no run has finished in the folder of a dataset on this disk, and the bytes that
-    are free without it; outputs are not entered. Of a store at a URL that tells which segments are
-    in use, not here."""
+    are free without it; neither outputs nor anything hidden is entered. Of a store at a URL that
+    tells which segments are in use, not here."""
     found: list[Path] = []
     for inner, folders, files in os.walk(folder):
-        hidden = (Path(inner, name) for name in (*folders, *files) if name.startswith("."))
-        found += [of for of in hidden if _is_unfinished(of, seconds, with_segments=with_segments)]
-        folders[:] = [name for name in folders if not _is_written_whole(Path(inner, name))]
+        for path in (Path(inner, name) for name in (*folders, *files) if name.startswith(".")):
+            if match := _SEGMENTS.fullmatch(path.name):
+                is_left = (with_segments or match[1]) and not is_in_use(path, seconds=seconds)
+            else:
+                is_blocks = path.name.startswith(BLOCKS_PREFIX)
+                is_left = is_blocks or is_leftover(path, seconds=seconds)
+            found += [path] if is_left else []
+        folders[:] = [of for of in folders if not of.startswith(".") and not is_output_name(of)]
     return freed_bytes(sorted(found))
-
-
-def _is_unfinished(path: Path, seconds: float, *, with_segments: bool) -> bool:
-    if are_segments_here(path) or is_segments_folder(path):
-        is_known = with_segments or are_segments_here(path)
-        return is_known and not is_in_use(path, seconds=seconds)
-    return path.name.startswith(BLOCKS_PREFIX) or is_leftover(path, seconds=seconds)
-
-
-def _is_written_whole(folder: Path) -> bool:
-    """Return whether a folder is an output, or what is to become one, or blocks of a raw file, and
-    no key's folder."""
-    return (
-        (folder.name.startswith(".") and folder.suffix == ".tmp")
-        or folder.name.startswith(BLOCKS_PREFIX)
-        or is_output_name(folder.name)
-        or is_segments_folder(folder)
-        or are_segments_here(folder)
-    )
 
 
 def remove_output(folder: Path, *, seconds: float) -> None:

@@ -405,7 +405,7 @@ FAULTS = {
         ),
         (
             "a folder has its name before it is whole",
-            "        temporary = _temporary_beside(folder)\n",
+            "        temporary = begun_beside(folder)\n",
             "        temporary = folder\n",
             "test_a_folder_takes_its_name_when_the_block_ends",
         ),

@@ -14,7 +14,6 @@ from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.store.latest import named_by, resolved
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
-from tokflow_tests.outputs import content
 from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw, write_yaml
 
 
@@ -83,7 +82,7 @@ def test_without_links_in_the_cache_latest_comes_from_the_url(
     assert len(open_rows(there, part="train", sequence_length=8)) > 5
 
 
-def test_a_file_becomes_a_link_where_links_can_be_made(exports: Path):
+def test_a_file_that_names_the_newest_stays_where_links_can_be_made(exports: Path):
     made = declare_small(exports.parents[2], exports=["bin"])
     build(made)
     latest = exports / "bin/latest"
@@ -94,43 +93,19 @@ def test_a_file_becomes_a_link_where_links_can_be_made(exports: Path):
     assert (named_by(latest), resolved(latest / "train.bin")) == (folder, folder / "train.bin")
     build(made)
 
-    assert latest.is_symlink()
-    assert latest.resolve() == folder
+    assert latest.read_text() == folder.name
 
 
-@pytest.mark.parametrize("is_alone", [False, True])
-def test_a_store_copied_with_what_links_lead_to_is_put_right(
-    is_alone: bool, exports: Path, tmp_path: Path
-):
-    config = write_yaml(tmp_path, exports=["bin", "parquet"])
-    assert run("run", "--config", config).exit_code == 0
-    before = content(exports)
-    shutil.copytree(tmp_path / "store", tmp_path / "copy")
-    shutil.rmtree(tmp_path / "store")
-    (tmp_path / "copy").rename(tmp_path / "store")
-    latest = exports / "bin/latest"
-    assert not latest.is_symlink()
-    if is_alone:
-        shutil.rmtree(latest.with_name(find_export(latest).manifest.fingerprint[:16]))
-
-    again = run("run", "--config", config)
-
-    assert again.exit_code == 0, again.stderr
-    assert latest.is_symlink()
-    assert content(exports) == before
-
-
-def test_a_copy_with_a_file_of_somebody_else_stays(exports: Path, tmp_path: Path):
+def test_a_folder_in_its_place_is_named_and_stays(exports: Path, tmp_path: Path):
     config = write_yaml(tmp_path, exports=["bin"])
     run("run", "--config", config)
     latest = exports / "bin/latest"
     folder = latest.resolve()
     latest.unlink()
     shutil.copytree(folder, latest)
-    (latest / "notes.txt").write_text("mine")
 
     again = run("run", "--config", config)
 
     assert again.exit_code == 1
     assert "bin/latest: expected a file, found Is a directory" in again.stderr
-    assert (latest / "notes.txt").read_text() == "mine"
+    assert (latest / "train.bin").exists()

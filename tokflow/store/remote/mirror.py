@@ -182,8 +182,6 @@ def _keep(path: str, data: bytes, modified_ns: int | None = None) -> None:
     temporary = f"{folder}/.{name}.{os.getpid()}-{threading.get_ident()}.tmp"
     if name == LATEST:
         make_latest(Path(temporary), data.decode())
-        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-            remove(Path(path))  # a copy that was made of what the link led to
     else:
         with open(temporary, "wb") as file:  # noqa: PTH123 (buffered: all of it, or an error)
             file.write(data)

@@ -19,6 +19,7 @@ from tokflow.store.manifest import (
     VERDICTS_NAME,
     Manifest,
     Recipe,
+    damaged,
     is_complete,
     is_output_name,
     read_run,
@@ -67,7 +68,6 @@ class RemoteStore(Store):
     is_cached = True
     checked_at_once = 64
     sample_bytes = 2**26
-    keeps_raw_files = False
 
     def __init__(self, place: Place) -> None:
         super().__init__(place.root)
@@ -108,6 +108,8 @@ class RemoteStore(Store):
             return find()
 
     def check(self, output: Stored) -> None:
+        if mirror.is_known_damaged(output.folder):
+            raise damaged(output.folder, "files that are as its manifest says", "others")
         for name, entry in output.manifest.files.items():
             path = output.folder / name
             with suppress(FileNotFoundError):
@@ -144,9 +146,6 @@ class RemoteStore(Store):
 
     def marks(self, folder: Path, manifest: Manifest) -> object:
         return manifest.files  # what comes from there is compared with it
-
-    def is_known_damaged(self, folder: Path) -> bool:
-        return mirror.is_known_damaged(folder)
 
     def note_damage(self, folder: Path) -> None:
         mirror.note_damage(folder)

@@ -12,14 +12,10 @@ from typing import Any
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
-from tokflow.pools.bounded import OverBoundError, bounded
 from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message
 from tokflow.tokenizers.engines.transformers_ import without_advice
 from tokflow.tokenizers.tokenizer import GENERATION_NAME, Tokenizer
 from tokflow.tokenizers.vocabulary import added_tokens, control_tokens, names_of_roles, read_config
-
-RENDER_SECONDS = 60.0
-"""Seconds that a template may take for one chat; one of 500 turns takes milliseconds."""
 
 THINK, END_THINK = "<think>", "</think>"
 """Tags around reasoning that stands inside the content of the assistant."""
@@ -97,20 +93,13 @@ class ChatTemplate:
 
         template = _with_marks(self.source, *block_marks) if block_marks else self.source
         try:
-            with bounded(RENDER_SECONDS):
-                [text], _ = self._render(
-                    [list(chat.messages)],
-                    tools=chat.tools,
-                    chat_template=template,
-                    add_generation_prompt=add_generation_prompt,
-                    **{**self._names, **chat.template_kwargs},
-                )
-        except OverBoundError as error:
-            raise BadChatError(
-                "a chat template that ends, in bounded memory",
-                str(error),
-                "correct the template (documents.chat_template)",
-            ) from None
+            [text], _ = self._render(
+                [list(chat.messages)],
+                tools=chat.tools,
+                chat_template=template,
+                add_generation_prompt=add_generation_prompt,
+                **{**self._names, **chat.template_kwargs},
+            )
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(
                 where=f"documents.chat_template: line {error.lineno}",

@@ -227,16 +227,3 @@ def test_a_reader_of_text_files_has_no_messages(tmp_path: Path):
 
     with pytest.raises(ConfigError, match="a text file, which has none"):
         list(read_documents(path, config, render=open_renderer(config, None)))
-
-
-def test_a_template_that_never_ends_makes_no_document(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.tokenizers.chat.template.RENDER_SECONDS", 0.5)
-    loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-    dataset = chat_dataset(tmp_path, CHATS[:1], documents={"chat_template": loop})
-
-    with pytest.raises(
-        BadDocumentError, match="a chat template that ends, in bounded memory, found"
-    ):
-        tokenize(dataset)
