@@ -30,7 +30,7 @@ from tokflow.pipeline.run import make_output
 from tokflow.shown import size
 from tokflow.store.integrity import Reading
 from tokflow.store.store import Store
-from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
+from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines import GatedEngine
 from tokflow.tokenizers.engines.protocol import text_buffers
@@ -84,7 +84,7 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_kept: bool) -> d
         "engine_reason": engine.reason,
         "vocab_size_asked": manifest.config.get("vocab_size"),
         "splitting": _splitting(tokenizer),
-        "auto_tokenizer": find_other_ids(tokenizer.folder) or describe_rebuilt(tokenizer.folder),
+        "auto_tokenizer": describe_rebuilt(tokenizer.folder),
         "sample": sample,
     }
 

@@ -9,15 +9,12 @@ would be several plain tokens here, without a word.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from tokflow.errors import TokenizerError, shortened
-from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
-from tokflow.tokenizers.hub import find_difference
 from tokflow.tokenizers.patterns import describe_splitting, flat_steps
 from tokflow.tokenizers.tokenizer import END_OF_TEXT, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import (
@@ -59,35 +56,6 @@ def describe_rebuilt(folder: Path) -> str | None:
         f"text by {of_class} where tokenizer.json splits by {of_file}: its ids differ from "
         "these, which are those of tokenizer.json; to load that anywhere, set tokenizer_class: "
         "TokenizersBackend in tokenizer_config.json"
-    )
-
-
-def find_other_ids(folder: Path) -> str | None:
-    """Return an example of ids that AutoTokenizer gives otherwise than the tokenizer.json in
-    `folder`; None where it gives the same for all awkward strings.
-
-    Imports transformers, which takes 2 s, if a class of its own is named.
-    """
-    name = class_name(folder)
-    path = folder / "tokenizer.json"
-    if name in AS_THEY_STAND or not path.is_file():
-        return None
-    try:
-        loaded = load_pretrained(folder, trust_remote_code=False)
-    except Exception as error:  # of any class, and code that is not to run
-        return f"AutoTokenizer does not load it as {name}: {str(error).splitlines()[0]}"
-    library = load_tokenizer_json(path.read_bytes(), "control")
-    difference = find_difference(
-        loaded, lambda text: library.encode(to_texts([text])).token_ids.tolist()
-    )
-    if difference is None:
-        return None
-    text, found, expected = difference
-    pairs = zip(found, expected, strict=False)
-    start = max(0, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) - 3)
-    return (
-        f"AutoTokenizer gives other ids as {type(loaded).__name__}: {text[:40]!r} becomes "
-        f"{found[start:][:8]}, with tokenizer.json {expected[start:][:8]}, from position {start} on"
     )
 
 

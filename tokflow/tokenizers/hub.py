@@ -62,6 +62,13 @@ _SAVE_BY_ITS_OWN = (
 )
 
 
+def refused_name(name: object, expected: str, found: str, remedy: str) -> TokenizerError:
+    """Return the error that a tokenizer cannot be made of what `tokenizer.name` leads to."""
+    return TokenizerError(
+        where=f"tokenizer.name: {name}", expected=expected, found=found, remedy=remedy
+    )
+
+
 def download_tokenizer(
     name: str, revision: str | None, folder: Path, *, trust_remote_code: bool
 ) -> str:
@@ -88,9 +95,7 @@ def download_tokenizer(
             expected = f"an encoding of tiktoken ({', '.join(encodings)}), {expected}"
             near = nearest(name, encodings)
             remedy = f"{near} Else {remedy}" if near else remedy
-        raise TokenizerError(
-            where=f"tokenizer.name: {name}", expected=expected, found=shown(error), remedy=remedy
-        ) from error
+        raise refused_name(name, expected, shown(error), remedy) from error
     return commit
 
 
@@ -128,22 +133,22 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
         is_known = type(loaded).__module__.startswith("transformers.")
         is_fast = is_known and backend is not None and find_difference(loaded, ids) is None
     except Exception as error:
-        raise TokenizerError(
-            where=f"tokenizer.name: {name}",
-            expected="a tokenizer.json, or files that transformers can load",
-            found=f"{', '.join(sorted(path.name for path in folder.iterdir())) or '(none)'}: "
+        raise refused_name(
+            name,
+            "a tokenizer.json, or files that transformers can load",
+            f"{', '.join(sorted(path.name for path in folder.iterdir())) or '(none)'}: "
             f"{shown(error)}",
-            remedy="name a tokenizer that transformers.AutoTokenizer loads",
+            "name a tokenizer that transformers.AutoTokenizer loads",
         ) from error
     path = model_file_in(folder)
     processor = open_model(path) if path else None
     if path and processor and (difference := find_other_pieces(loaded, processor)):
         text, found, expected = difference
-        raise TokenizerError(
-            where=f"tokenizer.name: {name}",
-            expected=f"the pieces of {path.name}: {text[:40]!r} becomes {expected[:8]}",
-            found=f"{found[:8]} by {type(loaded).__name__} of the transformers that is installed",
-            remedy=_SAVE_BY_ITS_OWN,
+        raise refused_name(
+            name,
+            f"the pieces of {path.name}: {text[:40]!r} becomes {expected[:8]}",
+            f"{found[:8]} by {type(loaded).__name__} of the transformers that is installed",
+            _SAVE_BY_ITS_OWN,
         )
     if backend is not None and is_fast:
         ends = {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
@@ -215,11 +220,11 @@ def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
             "or name a tokenizer that has a tokenizer.json",
         )
     if trust_remote_code and "--" in reference:
-        raise TokenizerError(
-            where=f"tokenizer.name: {name}",
-            expected="code that is published beside the tokenizer, so that it can be kept",
-            found=f"a reference to another repository, {reference}",
-            remedy="copy tokenizer and code into one folder, write the class in its "
+        raise refused_name(
+            name,
+            "code that is published beside the tokenizer, so that it can be kept",
+            f"a reference to another repository, {reference}",
+            "copy tokenizer and code into one folder, write the class in its "
             "tokenizer_config.json without the repository, and name the folder",
         )
 
@@ -279,21 +284,21 @@ def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> Fact
         if token not in ids or id_ not in (None, ids[token])
     ]
     if unknown:
-        raise TokenizerError(
-            where=f"tokenizer.name: {name}",
-            expected="added tokens that are pieces of the SentencePiece model, with its ids, or a "
+        raise refused_name(
+            name,
+            "added tokens that are pieces of the SentencePiece model, with its ids, or a "
             "tokenizer.json",
-            found=", ".join(shortened(unknown)),
-            remedy=f"{_SAVE_BY_ITS_OWN}; to do without these tokens set kind: sentencepiece and "
+            ", ".join(shortened(unknown)),
+            f"{_SAVE_BY_ITS_OWN}; to do without these tokens set kind: sentencepiece and "
             f"name the {MODEL_NAME}",
         )
     puts_space = any(piece.startswith(SPACE) for piece in processor.encode("x", out_type=str)[:1])
     if special_fields(folder).get("add_prefix_space") is False and puts_space:
-        raise TokenizerError(
-            where=f"tokenizer.name: {name}",
-            expected="add_prefix_space as the SentencePiece model has it, or a tokenizer.json",
-            found="false in tokenizer_config.json, where the model puts a space before a text",
-            remedy=_SAVE_BY_ITS_OWN,
+        raise refused_name(
+            name,
+            "add_prefix_space as the SentencePiece model has it, or a tokenizer.json",
+            "false in tokenizer_config.json, where the model puts a space before a text",
+            _SAVE_BY_ITS_OWN,
         )
     path.rename(folder / MODEL_NAME)
     return facts_of_sentencepiece(folder)
@@ -310,22 +315,22 @@ def open_model(path: Path) -> "sentencepiece.SentencePieceProcessor | None":
 def _facts_of_ranks(path: Path, content: bytes, *, name: str, pattern: str | None) -> Facts:
     folder, named = path.parent, pattern or RANKS.get(hashlib.sha256(content).hexdigest())
     if named is None:
-        raise TokenizerError(
-            where=f"tokenizer.name: {name}",
-            expected=f"tokenizer.pattern, for {path.name} holds tiktoken's ranks, which do not say "
+        raise refused_name(
+            name,
+            f"tokenizer.pattern, for {path.name} holds tiktoken's ranks, which do not say "
             "how text is split before pairs are merged, and is not that of Llama 3 or 4",
-            found="none",
-            remedy=f"set tokenizer.pattern to {', '.join((GPT2, *PATTERNS))} or a regular "
+            "none",
+            f"set tokenizer.pattern to {', '.join((GPT2, *PATTERNS))} or a regular "
             "expression, as the code says that the model was published with",
         )
     try:
         ranks = read_ranks(path)
     except ValueError as error:
-        raise TokenizerError(
-            where=f"tokenizer.name: {name}",
-            expected=f"{path.name} to hold base64 of a token and its rank in each line",
-            found=str(error),
-            remedy="copy it anew",
+        raise refused_name(
+            name,
+            f"{path.name} to hold base64 of a token and its rank in each line",
+            str(error),
+            "copy it anew",
         ) from error
     special = _special_tokens(folder, ranks, name)
     path.unlink()
@@ -349,11 +354,11 @@ def _special_tokens(folder: Path, ranks: Mapping[bytes, int], name: str) -> dict
     taken = {*ranks.values()} & {*found.values()}
     if without_id or taken:
         wrong = without_id or [token for token, id_ in found.items() if id_ in taken]
-        raise TokenizerError(
-            where=f"tokenizer.name: {name}",
-            expected="an id of its own for each special token, in added_tokens_decoder of "
+        raise refused_name(
+            name,
+            "an id of its own for each special token, in added_tokens_decoder of "
             "tokenizer_config.json",
-            found=", ".join(shortened([*map(repr, wrong)])),
-            remedy="write their ids there, or remove them",
+            ", ".join(shortened([*map(repr, wrong)])),
+            "write their ids there, or remove them",
         )
     return found

@@ -105,28 +105,23 @@ def _describe_step(step: Mapping[str, Any]) -> str:
     return str(step["type"])
 
 
-def byte_letters() -> list[str]:
-    """Return the printable character that stands for each byte in a byte-level vocabulary.
+_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_SHIFTED = [byte for byte in range(256) if byte not in _PRINTABLE]
 
-    Bytes that print in Latin-1 stand for themselves, the other 68 are shifted past U+0100 in
-    order: byte 0 is U+0100, the space is U+0120.
+BYTE_LETTERS = [chr(0x100 + _SHIFTED.index(of) if of in _SHIFTED else of) for of in range(256)]
+"""The printable character that stands for each byte in a byte-level vocabulary.
 
-    Source: openai/gpt-2, src/encoder.py, bytes_to_unicode.
-    """
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    unprintable = [byte for byte in range(256) if byte not in printable]
-    shifted = {byte: chr(0x100 + index) for index, byte in enumerate(unprintable)}
-    return [shifted.get(byte, chr(byte)) for byte in range(256)]
+Bytes that print in Latin-1 stand for themselves, the other 68 are shifted past U+0100 in order:
+byte 0 is U+0100, the space is U+0120. Source: openai/gpt-2, src/encoder.py, bytes_to_unicode."""
 
 
 def byte_level_model(merges: Sequence[tuple[bytes, bytes]]) -> dict[str, Any]:
     """Return `vocab` and `merges` of a tokenizer.json whose ids are the bytes, then the merges."""
-    letters = byte_letters()
 
     def spell(token: bytes) -> str:
-        return "".join(letters[byte] for byte in token)
+        return "".join(BYTE_LETTERS[byte] for byte in token)
 
-    vocab = {letter: byte for byte, letter in enumerate(letters)}
+    vocab = {letter: byte for byte, letter in enumerate(BYTE_LETTERS)}
     for left, right in merges:
         vocab.setdefault(spell(left + right), len(vocab))
     return {"vocab": vocab, "merges": [[spell(left), spell(right)] for left, right in merges]}

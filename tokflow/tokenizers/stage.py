@@ -26,6 +26,7 @@ from tokflow.tokenizers.hub import (
     files_to_take,
     make_with_transformers,
     refuse_code,
+    refused_name,
 )
 from tokflow.tokenizers.reference_version import reference_of
 from tokflow.tokenizers.tokenizer import (
@@ -78,7 +79,12 @@ class TokenizerStage(Stage):
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides the tokenizer; raw files to train on are read for it."""
-        return tokenizer_source(making).recipe
+        source = tokenizer_source(making)
+        parents = {key: raw.sha256 for key, raw in source.raw_files.items()}
+        if source.is_local:
+            parents = {file.name: checksum(file).sha256 for file in source.local_files()}
+        sizes = {raw.path: raw.num_bytes for raw in source.raw_files.values()}
+        return tokenizer_recipe(source.config, deciding_fields(source.documents, sizes), parents)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides, whatever files there are."""
@@ -88,7 +94,7 @@ class TokenizerStage(Stage):
     def writer(self, making: Making) -> Writer:
         """Return what saves the tokenizer."""
         source, dataset = tokenizer_source(making), making.graph.dataset.name
-        return WholeWriter(partial(write_tokenizer, source, dataset=dataset))
+        return WholeWriter(partial(write_tokenizer, source, dataset=dataset, recipe=making.recipe))
 
     def open(self, stored: StoredOutput, inputs: Opened) -> Tokenizer:
         """Return the tokenizer."""
@@ -126,15 +132,6 @@ class TokenizerSource:
     """For kind trained: the raw files it is trained on, by key, sorted."""
     documents: DocumentsConfig
     """For kind trained: how their documents are read."""
-
-    @property
-    def recipe(self) -> Recipe:
-        """The content of its folder, decided before it is made."""
-        parents = {key: raw.sha256 for key, raw in self.raw_files.items()}
-        if self.is_local:
-            parents = {file.name: checksum(file).sha256 for file in self.local_files()}
-        sizes = {raw.path: raw.num_bytes for raw in self.raw_files.values()}
-        return tokenizer_recipe(self.config, deciding_fields(self.documents, sizes), parents)
 
     @property
     def is_local(self) -> bool:
@@ -229,7 +226,7 @@ def tokenizer_recipe(
     return Recipe(stage="tokenizer", version=TOKENIZER_VERSION, config=fields, parents=parents)
 
 
-def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str) -> None:
+def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str, recipe: Recipe) -> None:
     """Write the tokenizer's files and manifest into the empty `folder`.
 
     Raises: TokenizerError.
@@ -248,7 +245,7 @@ def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str) -> N
         "bos_id": facts.id_of("bos", bos_token),
     }
     manifest = Manifest(
-        recipe=source.recipe,
+        recipe=recipe,
         dataset=dataset,
         partition=None,
         counts={"vocab_size": facts.vocab_size},
@@ -288,11 +285,11 @@ def _make_tiktoken(source: TokenizerSource, folder: Path) -> Facts:
                 found=repr(name),
                 remedy=nearest(name, known) or "name one of them",
             ) from error
-        raise TokenizerError(
-            where=f"tokenizer.name: {name}",
-            expected="its files on the network or in TIKTOKEN_CACHE_DIR",
-            found=shown(error),
-            remedy="fetch them once where there is a network; later runs use the copy in the store",
+        raise refused_name(
+            name,
+            "its files on the network or in TIKTOKEN_CACHE_DIR",
+            shown(error),
+            "fetch them once where there is a network; later runs use the copy in the store",
         ) from error
     write_encoding(
         folder,
@@ -348,11 +345,11 @@ def _make_sentencepiece(source: TokenizerSource, folder: Path) -> Facts:
             return facts_of_sentencepiece(folder)
         except ValueError as error:
             found = shown(error)
-    raise TokenizerError(
-        where=f"tokenizer.name: {source.config.name}",
-        expected="a .model file that SentencePiece has made",
-        found=found,
-        remedy="name the .model itself, and copy it anew if it was cut short; a "
+    raise refused_name(
+        source.config.name,
+        "a .model file that SentencePiece has made",
+        found,
+        "name the .model itself, and copy it anew if it was cut short; a "
         "tokenizer.json is kind: file, a folder of transformers kind: huggingface",
     )
 

@@ -15,8 +15,8 @@ from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines.protocol import panics_as_errors, text_buffers
 from tokflow.tokenizers.engines.tokenizers_ import is_version_1, not_in_version_1
 from tokflow.tokenizers.patterns import (
+    BYTE_LETTERS,
     GPT2,
-    byte_letters,
     byte_level_model,
     pre_tokenizer_fields,
     special_token_fields,
@@ -176,7 +176,7 @@ def _train_tokenizers(text: Path, num_merges: int, pattern: str) -> list[tuple[b
         show_progress=False,
     )
     tokenizer.train_from_iterator(_read_documents(text), trainer)
-    bytes_of = {letter: byte for byte, letter in enumerate(byte_letters())}
+    bytes_of = {letter: byte for byte, letter in enumerate(BYTE_LETTERS)}
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     return [
         (bytes(map(bytes_of.__getitem__, left)), bytes(map(bytes_of.__getitem__, right)))

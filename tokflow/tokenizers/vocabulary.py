@@ -20,7 +20,7 @@ from tokflow.tokenizers.engines.reference import (
 )
 from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
-from tokflow.tokenizers.patterns import byte_letters, flat_steps
+from tokflow.tokenizers.patterns import BYTE_LETTERS, flat_steps
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
     END_OF_TEXT,
@@ -256,15 +256,6 @@ def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
     return {token: id_ for token, id_ in named.items() if token and id_ is not None}
 
 
-def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """Return the id of text that the vocabulary has no token for.
-
-    None where there is none, or where it is EOS or BOS.
-    """
-    found = id_of_unknown(tokenizer)
-    return None if found in (tokenizer.eos_id, tokenizer.bos_id) else found
-
-
 @lru_cache(maxsize=8)
 def id_of_unknown(tokenizer: Tokenizer) -> int | None:
     """Return the id of what the vocabulary has no token for, also where it is EOS or BOS; kept for
@@ -321,9 +312,8 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes | None] | None:
 
 def _of_loaded(loaded: JsonTokenizer, *, is_byte_level: bool) -> list[bytes | None]:
     vocabulary, added = loaded.vocabulary(), loaded.added_tokens()
-    letters = byte_letters()
-    byte_of = str.maketrans(dict(zip(letters, map(chr, range(256)), strict=True)))
-    known = set(letters)
+    byte_of = str.maketrans(dict(zip(BYTE_LETTERS, map(chr, range(256)), strict=True)))
+    known = set(BYTE_LETTERS)
     found: list[bytes | None] = [None] * (max((*vocabulary.values(), *added), default=-1) + 1)
     for token, id_ in vocabulary.items():
         if not is_byte_level:

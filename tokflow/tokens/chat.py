@@ -16,7 +16,7 @@ from tokflow.tokenizers.chat.renderer import ROLES, Renderer
 from tokflow.tokenizers.engines import Encoded, Engine, InText, open_reference
 from tokflow.tokenizers.engines.protocol import any_of, encoded_from_lists
 from tokflow.tokenizers.tokenizer import SpecialTokensInText, Tokenizer
-from tokflow.tokenizers.vocabulary import control_tokens, unknown_id
+from tokflow.tokenizers.vocabulary import control_tokens, id_of_unknown
 from tokflow.tokens.bos_eos import ChatMarks
 from tokflow.tokens.loss_mask import (
     CharStarts,
@@ -64,8 +64,8 @@ class ChatEncoder:
         """Tokens that an engine takes wherever they stand, also of plain text."""
         self._names = any_of(self._ids)
         self._filler = _filler(self._ids)
-        unknown = unknown_id(tokenizer)
-        self._name_of = {id_: name for name, id_ in self._ids.items() if id_ != unknown}
+        unknown = {id_of_unknown(tokenizer)} - {tokenizer.eos_id, tokenizer.bos_id}
+        self._name_of = {id_: name for name, id_ in self._ids.items() if id_ not in unknown}
 
     def encode(
         self, batch: Batch, name: Callable[[int], str] = "document {:,}".format

@@ -22,7 +22,7 @@ from tokflow.tokenizers.engines import GatedEngine, open_engine
 from tokflow.tokenizers.engines.protocol import InText, any_of, text_buffers
 from tokflow.tokenizers.engines.reference import MODEL_NAME, load_processor
 from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json
-from tokflow.tokenizers.patterns import byte_letters, flat_steps
+from tokflow.tokenizers.patterns import BYTE_LETTERS, flat_steps
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, in_text_of, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import id_of_unknown
 from tokflow.tokens.bos_eos import TokenBatch, add_bos_eos
@@ -54,15 +54,23 @@ class DocumentEncoder:
         self.encoding = encoding
         self.engine = engine_for(encoding, documents)
         how = encoding.tokenizer, encoding.config.special_tokens_in_text
-        # gigatoken may take a tokenizer with its special tokens, and not without them.
-        choice = "reference" if encoding.config.engine == "reference" else "auto"
-        plain = partial(open_engine, encoding.tokenizer, choice=choice)
-        is_chat = documents.is_chat
-        self._chats = ChatEncoder(self.engine, *how, render, plain) if is_chat else None
+        self._chats: ChatEncoder | None = None
+        if documents.is_chat:
+            # gigatoken may take a tokenizer with its special tokens, and not without them.
+            choice = "reference" if encoding.config.engine == "reference" else "auto"
+            plain = partial(open_engine, encoding.tokenizer, choice=choice)
+            self._chats = ChatEncoder(self.engine, *how, render, plain)
         self._counter = SpecialTokenCounter(encoding.tokenizer.special_tokens)
-        self.lost = LostText(encoding, in_text_of(documents, how[1]))
         self.num_special_tokens = 0
         """Special tokens found in texts so far."""
+        unknown, self._num_lost_of = _losses(encoding.tokenizer, in_text_of(documents, how[1]))
+        # That of EOS or BOS is an error in a text.
+        self._unknown = None if unknown in (encoding.eos_id, encoding.bos_id) else unknown
+        counted = {"num_unknown_tokens": self._unknown, "num_lost_bytes": self._num_lost_of}
+        self.lost = {name: 0 for name, of in counted.items() if of is not None}
+        """num_unknown_tokens: unknown tokens, in place of text without a token of its own.
+        num_lost_bytes: bytes of the normalised text that are in no token. Empty where the tokenizer
+        loses nothing."""
         self.for_limit: Encode | None = None
         """Function that counts a limit of tokens; None without such a limit."""
         if documents.limit.tokens is not None:
@@ -102,6 +110,16 @@ class DocumentEncoder:
             return partial(add_bos_eos, self.engine.encode(batch.texts), self.encoding, name=name)
         encoded, marks = self._chats.encode(batch, name)
         return partial(add_bos_eos, encoded, self.encoding, chat=marks, name=name)
+
+    def count_lost(
+        self, texts: pa.LargeStringArray, token_ids: npt.NDArray[np.unsignedinteger]
+    ) -> None:
+        """Count the text lost by encoding `texts` as these tokens."""
+        if self._unknown is not None:
+            num_unknown = int(np.count_nonzero(token_ids == self._unknown))
+            self.lost["num_unknown_tokens"] += num_unknown
+        if self._num_lost_of is not None:
+            self.lost["num_lost_bytes"] += self._num_lost_of(texts)
 
     def name_in(self, batch: Batch) -> Callable[[int], str]:
         """Return a function that names a document of the batch in errors, by its index."""
@@ -170,32 +188,6 @@ Count: TypeAlias = Callable[[pa.LargeStringArray], int]
 BYTES_OF_UTF8 = sorted({*range(0xF5)} - {0xC0, 0xC1})
 """Bytes that occur in UTF-8."""
 
-LETTERS = byte_letters()
-
-
-class LostText:
-    """Counts of text that a tokenizer loses; empty if it loses nothing."""
-
-    def __init__(self, encoding: Encoding, in_text: InText) -> None:
-        unknown, self._dropped = _losses(encoding.tokenizer, in_text)
-        # That of EOS or BOS is an error in a text.
-        self._unknown = None if unknown in (encoding.eos_id, encoding.bos_id) else unknown
-        self.counts: dict[str, int] = {}
-        """num_unknown_tokens: unknown tokens, in place of text without a token of its own.
-        num_lost_bytes: bytes of the normalised text that are in no token."""
-        if self._unknown is not None:
-            self.counts["num_unknown_tokens"] = 0
-        if self._dropped is not None:
-            self.counts["num_lost_bytes"] = 0
-
-    def add(self, texts: pa.LargeStringArray, token_ids: npt.NDArray[np.unsignedinteger]) -> None:
-        """Count the text lost by encoding `texts` as these tokens."""
-        if self._unknown is not None:
-            num_unknown = int(np.count_nonzero(token_ids == self._unknown))
-            self.counts["num_unknown_tokens"] += num_unknown
-        if self._dropped is not None:
-            self.counts["num_lost_bytes"] += self._dropped(texts)
-
 
 @lru_cache(maxsize=4)
 def _losses(tokenizer: Tokenizer, in_text: InText) -> tuple[int | None, Count | None]:
@@ -241,7 +233,7 @@ class _Vocabulary:
         added = loaded.added_tokens().values()
         self._added = any_of(of.content for of in added if in_text == "control" or not of.special)
         if self._is_byte_level:
-            spells_all = all(self._is_whole(LETTERS[byte]) for byte in BYTES_OF_UTF8)
+            spells_all = all(self._is_whole(BYTE_LETTERS[byte]) for byte in BYTES_OF_UTF8)
         else:
             spells_all = self._takes_bytes and all(map(self._has, map(_byte_token, BYTES_OF_UTF8)))
         self.is_whole = kind in ("BPE", "Unigram") and spells_all
@@ -250,9 +242,9 @@ class _Vocabulary:
         """Bytes that are in no token of a byte-level vocabulary."""
         if self._is_byte_level and not self.is_whole:
             names = {*loaded.vocabulary()}
-            names.update(LETTERS[byte] for of in added for byte in of.content.encode())
+            names.update(BYTE_LETTERS[byte] for of in added for byte in of.content.encode())
             spelled = {*"".join(names)}
-            letters = enumerate(LETTERS)
+            letters = enumerate(BYTE_LETTERS)
             self._never = bytes(byte for byte, letter in letters if letter not in spelled)
 
     def _is_whole(self, symbol: str) -> bool:
@@ -280,7 +272,9 @@ class _Vocabulary:
         return (
             self._is_byte_level
             and not self._is_spelled
-            and all(byte in self._never or self._is_whole(LETTERS[byte]) for byte in BYTES_OF_UTF8)
+            and all(
+                byte in self._never or self._is_whole(BYTE_LETTERS[byte]) for byte in BYTES_OF_UTF8
+            )
         )
 
     def _num_lost_of(self, text: str) -> int:

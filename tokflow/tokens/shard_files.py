@@ -78,6 +78,7 @@ LOSS_MASK_NAME = "loss_mask.bin"
 DOCUMENTS_NAME = "documents.parquet"
 KEPT_NAME = "kept_columns.parquet"
 REJECTS_NAME = "rejects.jsonl"
+FILE_NAMES = (TOKENS_NAME, LOSS_MASK_NAME, DOCUMENTS_NAME, KEPT_NAME, REJECTS_NAME)
 
 
 def segment_name(name: str, segment: int | None) -> str:
@@ -101,17 +102,18 @@ class ShardWriter:
         segment: int | None,
     ) -> None:
         """Open the files, until `opened` is closed."""
-        self._folder, self._segment, self._eos_id = folder, segment, eos_id
+        self._eos_id = eos_id
+        self._path = {name: folder / segment_name(name, segment) for name in FILE_NAMES}
         self._schema = DOCUMENTS_SCHEMA if documents.transform is None else RECORDS_SCHEMA
-        self._kept = KeptColumns(source, documents) if documents.keep_columns else None
+        self.kept = KeptColumns(source, documents) if documents.keep_columns else None
         has_loss_mask = documents.is_chat
         names = [TOKENS_NAME, *([LOSS_MASK_NAME] if has_loss_mask else [])]
-        self._files = {name: opened.enter_context(HashedWriter(self._path(name))) for name in names}
+        self._files = {name: opened.enter_context(HashedWriter(self._path[name])) for name in names}
         schemas = {DOCUMENTS_NAME: self._schema}
-        schemas |= {} if self._kept is None else {KEPT_NAME: self._kept.schema}
+        schemas |= {} if self.kept is None else {KEPT_NAME: self.kept.schema}
         self._tables = {}
         for name, schema in schemas.items():
-            table = TableWriter(self._path(name), schema, rows_per_group=ROWS_PER_GROUP)
+            table = TableWriter(self._path[name], schema, rows_per_group=ROWS_PER_GROUP)
             self._tables[name] = opened.enter_context(table)
         names = ["documents", "empty_documents", "chars", "bytes", "tokens"]
         self._of_chats = CHAT_COUNTS if documents.is_rendered else ()
@@ -124,7 +126,8 @@ class ShardWriter:
         """Ids that are EOS, also of texts."""
         self.num_without_tokens = 0
         """Documents that have no token, not even an EOS."""
-        self._texts = xxhash.xxh3_128()
+        self.texts = xxhash.xxh3_128()
+        """Of the hashes of all texts, end to end."""
 
     def add(self, batch: Batch, tokens: TokenBatch) -> None:
         """Write the documents of a batch and their tokens."""
@@ -133,7 +136,7 @@ class ShardWriter:
             self._files[LOSS_MASK_NAME].write(tokens.loss_mask)
         counts, num_chars, num_tokens = self.counts, batch.num_chars, tokens.num_tokens
         hashes = text_hashes(batch.texts)
-        self._texts.update(hashes_as_array(hashes).tobytes())
+        self.texts.update(hashes.buffers()[1])
         columns = {
             "row": batch.rows,
             "char_offset": counts["num_chars"] + np.cumsum(num_chars) - num_chars,
@@ -146,8 +149,8 @@ class ShardWriter:
         if batch.records is not None:
             columns["record"] = batch.records
         self._tables[DOCUMENTS_NAME].add(make_table(columns, self._schema))
-        if self._kept is not None:
-            self._tables[KEPT_NAME].add(self._kept.of(batch))
+        if self.kept is not None:
+            self._tables[KEPT_NAME].add(self.kept.of(batch))
         counts["num_documents"] += len(batch.rows)
         counts["num_empty_documents"] += int(np.count_nonzero(num_chars == 0))
         counts["num_chars"] += int(num_chars.sum())
@@ -169,33 +172,20 @@ class ShardWriter:
                 for name, num in zip(names, nums.sum(axis=0).tolist(), strict=True):
                     counts[f"num_{name}"] += num
 
-    @property
-    def text_digest(self) -> str:
-        """The xxh3-128 of the hashes of all texts, end to end."""
-        return self._texts.hexdigest()
-
-    @property
-    def num_lost_values(self) -> int:
-        """Values of kept columns that are null since they are neither text nor JSON."""
-        return 0 if self._kept is None else self._kept.num_lost_values
-
     def entries(self, rejects: Sequence[Reject]) -> dict[str, FileEntry]:
         """Write rejects.jsonl if there are any; return size and sha256 of all files, now closed.
 
         Raises: ConfigError for a column to keep that the raw file turns out not to have.
         """
-        if self._kept is not None:
-            self._kept.check()
+        if self.kept is not None:
+            self.kept.check()
         files: Mapping[str, HashedWriter | TableWriter] = {**self._files, **self._tables}
-        entries = {self._path(name).name: file.entry() for name, file in files.items()}
+        entries = {self._path[name].name: file.entry() for name, file in files.items()}
         if rejects:
-            path = self._path(REJECTS_NAME)
+            path = self._path[REJECTS_NAME]
             path.write_bytes(b"".join(map(reject_line, rejects)))
             entries[path.name] = checksum(path)
         return entries
-
-    def _path(self, name: str) -> Path:
-        return self._folder / segment_name(name, self._segment)
 
 
 def bytes_of(batch: Batch) -> int:

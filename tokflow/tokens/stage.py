@@ -156,7 +156,8 @@ def _write_tokens(
         batch, add_ends = of
         tokens = add_ends()
         writer.add(batch, tokens)
-        encoder.lost.add(batch.texts, tokens.token_ids)
+        if encoder.lost:
+            encoder.count_lost(batch.texts, tokens.token_ids)
         progress(len(batch.rows), bytes_of(batch))
 
     def is_large(batch: Batch) -> bool:
@@ -185,7 +186,7 @@ def _counts(
         **writer.counts,
         "num_rejects": num_rejects,
         "num_special_tokens_in_text": encoder.num_special_tokens,
-        **encoder.lost.counts,
+        **encoder.lost,
     }
     if encoding.eos_id is not None:
         without_eos = 0 if encoding.config.eos_of_empty else writer.num_without_tokens
@@ -194,8 +195,8 @@ def _counts(
         counts |= {"num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
     if documents.transform is not None:
         counts |= {"num_records": source.num_records, "num_left_out": source.num_left_out}
-    if documents.keep_columns:
-        counts["num_lost_values"] = writer.num_lost_values
+    if writer.kept is not None:
+        counts["num_lost_values"] = writer.kept.num_lost_values
     if documents.document_per == "separator":
         counts["num_uncut_files"] = source.num_uncut_files
     return counts
@@ -221,7 +222,7 @@ def _details(
         **described_files(raw, source),
         **({NUM_LINES: source.num_lines} if is_segment else {}),
         **rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]),
-        TEXT_DIGEST: writer.text_digest,
+        TEXT_DIGEST: writer.texts.hexdigest(),
     }
 
 

@@ -10,8 +10,10 @@ import pytest
 import tokenizers
 
 from tokflow.cli.tokenizers import report_tokenizer
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers import hub
-from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
+from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
+from tokflow.tokenizers.engines.tokenizers_ import load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.patterns import pre_tokenizer_fields
 from tokflow_tests.chats import END, START, byte_level_json, chat, chat_dataset, save_chat_tokenizer
@@ -45,8 +47,8 @@ def folder_of(
 
 
 def ids_of(folder: Path, text: str) -> list[int]:
-    reference = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    return list(reference.encode(text, add_special_tokens=False).ids)
+    reference = load_tokenizer_json((folder / "tokenizer.json").read_bytes(), "control")
+    return reference.encode(to_texts([text])).token_ids.tolist()
 
 
 @pytest.mark.parametrize("engine", ["auto", "reference"])
@@ -99,37 +101,18 @@ def test_what_is_said_of_a_class_is_what_auto_tokenizer_does(
     said = describe_rebuilt(folder)
 
     assert (said is not None) == is_said
-    assert (find_other_ids(folder) is not None) == is_said
-
-
-def test_the_example_shows_the_ids_that_differ_however_late_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    folder = folder_of(tmp_path, "GPT2Tokenizer")
-    text = "a" * 20 + "\n\nb"
-    monkeypatch.setattr(hub, "AWKWARD_STRINGS", (text,))
-    ids = ids_of(folder, text)
     loaded = load_pretrained(folder, trust_remote_code=False)
-    other = loaded.encode(text, add_special_tokens=False)
-    assert ids[:20] == other[:20]
-    assert ids[20] != other[20]
-
-    said = str(find_other_ids(folder))
-
-    assert said.endswith(
-        f"becomes {other[17:25]}, with tokenizer.json {ids[17:25]}, from position 17 on"
-    )
+    other = hub.find_difference(loaded, lambda text: ids_of(folder, text))
+    assert (other is not None) == is_said
 
 
-def test_the_report_of_a_tokenizer_shows_a_text_that_differs(tmp_path: Path):
+def test_the_report_of_a_tokenizer_says_it(tmp_path: Path):
     folder = folder_of(tmp_path, "GPT2Tokenizer")
     dataset = declare_texts(tmp_path / "made", [TEXT], kind="file", name=str(folder))
 
     report = report_tokenizer(dataset, file=None, is_kept=False)
 
-    assert str(report["auto_tokenizer"]).startswith(
-        "AutoTokenizer gives other ids as GPT2Tokenizer: "
-    )
+    assert report["auto_tokenizer"] == describe_rebuilt(folder)
 
 
 def test_a_run_warns_once_and_does_not_import_transformers(tmp_path: Path):

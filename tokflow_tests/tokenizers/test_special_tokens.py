@@ -12,7 +12,8 @@ from tokflow.pipeline.run import make_output
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokenizers.vocabulary import control_tokens, unknown_id
+from tokflow.tokenizers.vocabulary import control_tokens, id_of_unknown
+from tokflow.tokens.chat import ChatEncoder
 from tokflow_tests.chats import END, START, byte_level_json, chat_dataset, save_chat_tokenizer
 from tokflow_tests.special import train_model
 
@@ -58,14 +59,17 @@ def test_the_unknown_token_is_found_in_each_kind_of_model(tmp_path: Path):
     for library in (unigram, words):
         library.add_special_tokens(["<unk>", START, END])
 
-    assert unknown_id(saved(tmp_path / "a", unigram.to_str())) == 1
-    assert unknown_id(saved(tmp_path / "b", words.to_str())) == 1
-    assert unknown_id(saved(tmp_path / "c")) is None
-    assert unknown_id(saved(own, kind="sentencepiece", name="own.model")) == 0
+    assert id_of_unknown(saved(tmp_path / "a", unigram.to_str())) == 1
+    assert id_of_unknown(saved(tmp_path / "b", words.to_str())) == 1
+    assert id_of_unknown(saved(tmp_path / "c")) is None
+    assert id_of_unknown(saved(own, kind="sentencepiece", name="own.model")) == 0
 
 
 def test_an_unknown_token_that_is_eos_too_is_not_left_out(tmp_path: Path):
     words = tokenizers.Tokenizer(models.WordLevel({"a": 0, END: 1}, unk_token=END))
     words.add_special_tokens([END])
 
-    assert unknown_id(saved(tmp_path, words.to_str())) is None
+    tokenizer = saved(tmp_path, words.to_str())
+    chats = ChatEncoder(open_reference(tokenizer), tokenizer, "ordinary", None)
+
+    assert chats._name_of == {1: END}

@@ -27,7 +27,7 @@ from tokflow.tokenizers.engines.code_points import (
 )
 from tokflow.tokenizers.engines.fast import UNLIKE_PATTERNS, open_gigatoken
 from tokflow.tokenizers.engines.reference import BytesEngine
-from tokflow.tokenizers.patterns import PATTERNS, byte_letters, pre_tokenizer_fields
+from tokflow.tokenizers.patterns import BYTE_LETTERS, PATTERNS, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import Kind, Tokenizer
 from tokflow_tests.outputs import make_manifest, stored, token_lists
 from tokflow_tests.tiny import declare_texts, tokenize
@@ -395,7 +395,7 @@ def test_steps_that_gigatoken_leaves_out_go_to_the_reference(
     pre_tokenizer: dict[str, Any], tmp_path: Path
 ):
     merges = [["9", "8"], [".", "Ċ"]]  # which no awkward string has
-    vocab = {letter: byte for byte, letter in enumerate(byte_letters())} | {"98": 256, ".Ċ": 257}
+    vocab = {letter: byte for byte, letter in enumerate(BYTE_LETTERS)} | {"98": 256, ".Ċ": 257}
     model = {"type": "BPE", "vocab": vocab, "merges": merges}
     tokenizer = crossing_json(tmp_path, pre_tokenizer=pre_tokenizer)
     path = tokenizer.folder / "tokenizer.json"
