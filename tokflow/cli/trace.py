@@ -4,8 +4,13 @@ from typing import Annotated
 
 import typer
 
-from tokflow.audit.document import DocumentTrace, trace_document
-from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
+from tokflow.audit.trace import (
+    DocumentTrace,
+    TokenOrigin,
+    sequence_range,
+    trace_document,
+    trace_tokens,
+)
 from tokflow.cli.options import Configs, Export, Json, ProjectFolder, StoreName, Trust
 from tokflow.cli.selection import select
 from tokflow.cli.terminal import print_json, print_styled, shown_ids

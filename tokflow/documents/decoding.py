@@ -36,12 +36,13 @@ def read_blocks(path: Path, *, block_bytes: int) -> Iterator[bytes]:
     """
     suffix = path.suffix.lower()
     with path.open("rb", buffering=0) as file:
+        start = b""
         if suffix == ".lz4":
             yield from _decompressed_lz4(path, file, block_bytes)
-            return
-        start = b"" if suffix in DECOMPRESSORS else file.read(max(block_bytes, 4))
-        suffix = suffix if suffix in DECOMPRESSORS else _hidden_suffix(start)
-        if suffix:
+        elif suffix not in DECOMPRESSORS:
+            start = file.read(max(block_bytes, 4))
+            suffix = next((of for magic, of in _MAGIC.items() if start.startswith(magic)), "")
+        if suffix in DECOMPRESSORS:
             yield from _decompressed(path, file, suffix, block_bytes, start)
             return
         while start:
@@ -53,13 +54,8 @@ def is_compressed(path: Path) -> bool:
     """Return whether the content is compressed, whatever the name; False for a file that is
     gone."""
     with suppress(FileNotFoundError), path.open("rb") as file:
-        return bool(_hidden_suffix(file.read(4)))
+        return file.read(4).startswith(tuple(_MAGIC))
     return False
-
-
-def _hidden_suffix(start: bytes) -> str:
-    """Return the suffix of the compression of a file that begins with these bytes, or none."""
-    return next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), "")
 
 
 _MAGIC = {b"\x1f\x8b\x08": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
@@ -86,7 +82,10 @@ def _decompressed(
             if decompressor.needs_input and not decompressor.eof:
                 data = file.read(_READ_BYTES)
                 is_end = not data
-        data, is_end = _next_stream(suffix, decompressor.unused_data, file.read), False
+        data, is_end = decompressor.unused_data or file.read(_READ_BYTES), False
+        if suffix in (".gz", ".xz"):  # zero bytes may follow their streams
+            while data and not (data := data.lstrip(b"\0")):
+                data = file.read(_READ_BYTES)
 
 
 def _decompressed_lz4(path: Path, file: BinaryIO, block_bytes: int) -> Iterator[bytes]:
@@ -94,30 +93,15 @@ def _decompressed_lz4(path: Path, file: BinaryIO, block_bytes: int) -> Iterator[
     import pyarrow as pa
 
     stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "lz4")
-    is_empty = True
-    while True:
-        try:
-            block = stream.read(block_bytes)
-        except OSError as error:
-            is_cut = str(error).startswith("Truncated")
-            found = "a stream that is cut short" if is_cut else str(error)
-            raise _damaged(path, ".lz4", found, path.stat().st_size) from error
-        if not block:
-            break
-        is_empty = False
-        yield block
-    if is_empty and path.stat().st_size == 0:
-        raise _damaged(path, ".lz4", "a stream that is cut short", 0)
-
-
-def _next_stream(suffix: str, unused: bytes, read: Callable[[int], bytes]) -> bytes:
-    """Return the first bytes of the next stream; none at the end of the file."""
-    data = unused or read(_READ_BYTES)
-    if suffix in (".gz", ".xz"):  # zero bytes may follow their streams
-        data = data.lstrip(b"\0")
-        while not data and (more := read(_READ_BYTES)):
-            data = more.lstrip(b"\0")
-    return data
+    try:
+        while block := stream.read(block_bytes):
+            yield block
+        if path.stat().st_size == 0:
+            raise OSError("Truncated")
+    except OSError as error:
+        is_cut = str(error).startswith("Truncated")
+        found = "a stream that is cut short" if is_cut else str(error)
+        raise _damaged(path, ".lz4", found, path.stat().st_size) from error
 
 
 def _damaged(path: Path, suffix: str, found: str, position: int) -> RawFileError:

@@ -7,16 +7,13 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from tokflow.documents.chat_config import OF_TEMPLATES
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.decoding import (
-    is_compressed,
-    marked_encoding,
-    read_blocks,
-)
+from tokflow.documents.decoding import is_compressed, marked_encoding, read_blocks
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.raw.globs import COMPRESSED_SUFFIXES, SUFFIXES, FileFormat, format_of_name
 
@@ -29,8 +26,8 @@ READERS: dict[FileFormat, str] = {
     "arrow": "arrow",
 }
 """The module for each format, imported when such a file is read: `read` yields its documents,
-`ranges` cuts it into ranges, `before` counts what stands before one, `column_names` lists its
-columns, `text_columns` those of text, and `check_columns` compares them with the config."""
+`ranges` cuts it into ranges, `before` counts what stands before one, `columns_of` lists its
+columns, and `check_columns` compares them with the config."""
 
 FIELD_DEFAULTS: dict[str, dict[str, str]] = {
     "delimiter": {"csv": ",", "tsv": "\t"},
@@ -41,10 +38,18 @@ FIELD_DEFAULTS: dict[str, dict[str, str]] = {
 RECORDS = 100
 """Records of JSON lines that are looked at for their fields; later ones may have others."""
 
-TextColumns: TypeAlias = tuple[list[str], list[str]]
-"""Columns or fields in the order of the file, nested ones by their dotted path: those of strings,
-of which some may not be readable as `documents.text`, and those of chats, lists of messages, which
-`documents.messages` reads."""
+
+class Columns(NamedTuple):
+    """Columns of a file, or fields of its first records, in their order."""
+
+    names: list[str]
+    """Those at the top level, null in not all of the first records."""
+    texts: list[str]
+    """Those of strings, nested ones by their dotted path; some may not be readable as
+    `documents.text`."""
+    chats: list[str]
+    """Those of lists of messages, which `documents.messages` reads, in the same way."""
+
 
 _START_BYTES = 1_000_000
 _RECORD_BYTES = 250_000
@@ -150,12 +155,12 @@ def format_of_file(path: Path, config: DocumentsConfig) -> FileFormat | None:
     return format_of_name(path.name) if config.format == "auto" else config.format
 
 
-def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
-    """Return the columns of strings and of chats; none of txt, which has no columns.
+def columns_of(path: Path, config: DocumentsConfig) -> Columns:
+    """Return the columns of a file; none of txt, which has no columns.
 
     Raises: ConfigError for an unknown format; RawFileError.
     """
-    found: TextColumns = reader_of(path, config).text_columns(path, config)
+    found: Columns = reader_of(path, config).columns_of(path, config)
     return found
 
 
@@ -165,19 +170,15 @@ def first_records(path: Path, config: DocumentsConfig) -> list[dict[str, Any]]:
 
     Raises: ConfigError for an unknown format; RawFileError.
     """
-    reader = reader_of(path, config)
-    counts = Counter(reader.column_names(path, config))
+    counts = Counter(columns_of(path, config).names)
     names = tuple(name for name, count in counts.items() if name and count == 1)
+    if not names:
+        return []
     fields = config.model_dump(include={"format", "delimiter", "quoting", "encoding"})
-    records: list[dict[str, Any]] = []
-    if names:
-        every = DocumentsConfig(text=names, transform="tokflow:first_records", **fields)
-        for found in reader.read(path, every, _RECORD_BYTES):
-            texts = found.batch.texts.slice(0, RECORDS - len(records)).to_pylist()
-            records += [dict(zip(names, json.loads(f"[{of}]"), strict=True)) for of in texts]
-            if len(records) == RECORDS:
-                break
-    return records
+    every = DocumentsConfig(text=names, transform="tokflow:first_records", **fields)
+    found = reader_of(path, config).read(path, every, _RECORD_BYTES)
+    texts = islice((text for some in found for text in some.batch.texts.to_pylist()), RECORDS)
+    return [dict(zip(names, json.loads(f"[{text}]"), strict=True)) for text in texts]
 
 
 def check_columns(path: Path, config: DocumentsConfig) -> None:
@@ -188,10 +189,9 @@ def check_columns(path: Path, config: DocumentsConfig) -> None:
     Raises: ConfigError.
     """
     with suppress(RawFileError, OSError):
-        reader = reader_of(path, config)
-        reader.check_columns(path, config)
+        reader_of(path, config).check_columns(path, config)
         if config.is_rendered and config.transform is None:
-            unread = {*reader.column_names(path, config)} - {*config.columns}
+            unread = {*columns_of(path, config).names} - {*config.columns}
             if config.chat_template is not None and "tools" not in config.chat_template:
                 unread -= {"tools"}
             for field, name in _OF_TEMPLATES.items():
@@ -231,8 +231,7 @@ def _is_cp1252(start: bytes, *, is_all: bool) -> bool:
     try:
         start.decode()
     except UnicodeDecodeError as error:
-        if error.reason == "unexpected end of data" and not is_all:
-            return False
+        is_cut = error.reason == "unexpected end of data" and not is_all
         has_others = not start.decode("utf-8", "ignore").isascii()
-        return not has_others and not re.search(rb"[\0\x81\x8d\x8f\x90\x9d]", start)
+        return not (is_cut or has_others or re.search(rb"[\0\x81\x8d\x8f\x90\x9d]", start))
     return False

@@ -20,9 +20,7 @@ BATCH_BYTES = 2_000_000
 """Text of a batch, unless another size is asked for."""
 
 BYTES_PER_TOKEN = 4
-"""Typical text of a token, by which the text for the tokens that a limit leaves is estimated."""
-MIN_ENCODED_BYTES = 64 * 1024
-MAX_ENCODED_BYTES = 8_000_000
+"""Typical text of a token, by which the text that a limit of tokens takes is estimated."""
 
 _MIN_READ_BYTES = 64 * 1024
 """Read at once, however small the batches are."""
@@ -106,7 +104,7 @@ class DocumentSource:
         encode: Encode | None,
     ) -> Iterator[Batch]:
         """Yield the documents in batches of any size; the bad ones are errors or rejects."""
-        config, within = self._config, self._within
+        config = self._config
         transform = Transform(config) if config.transform is not None else None
         first = num_rejects = 0
         for number, path in enumerate(self.paths):
@@ -116,9 +114,9 @@ class DocumentSource:
                     later.read_ahead()
             self._first_rows.append(first)
             num_rows = 0
-            parsed = _read_numbered(path, config, batch_bytes, transform, render, within)
+            parsed = self._numbered(path, batch_bytes, transform, render)
             if config.limit.ends_early:
-                parsed = _limited(config.limit, parsed, encode and _with_row_offset(encode, first))
+                parsed = _limited(config.limit, parsed, encode, first)
             for found in parsed:
                 num_rows += found.num_rows
                 self.num_left_out += len(found.left_out)
@@ -127,7 +125,7 @@ class DocumentSource:
                 for bad in found.bad:
                     num_rejects += 1
                     if not is_accepted(config, num_rejects=num_rejects):
-                        raise _bad_document_error(bad, path, config, within)
+                        raise self._error(bad, path)
                     if on_reject is not None:
                         on_reject(path, bad.as_reject())
                 if len(found.batch.rows):
@@ -135,6 +133,65 @@ class DocumentSource:
                 del found
             self.num_rows.append(num_rows)
             first += num_rows
+
+    def _numbered(
+        self, path: Path, batch_bytes: int, transform: Transform | None, render: Render | None
+    ) -> Iterator[ParsedBatch]:
+        """Yield what is in a raw file, rows and records counted from its beginning, about
+        `batch_bytes` at once; `transform` makes records of what the reader finds, or documents, and
+        `render` documents of chats.
+
+        Raises: ConfigError, RawFileError.
+        """
+        read = reader_of(path, self._config).read
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise RawFileError(
+                where=path,
+                expected="a file that can be read",
+                found=f"{error.strerror}",
+                remedy="correct the path or the permissions",
+            ) from error
+        at_once, tokens = max(batch_bytes, _MIN_READ_BYTES), self._config.limit.tokens
+        if tokens is not None:
+            at_once = min(at_once, max(tokens * BYTES_PER_TOKEN, _MIN_READ_BYTES))
+        found: Iterator[ParsedBatch] = read(path, self._config, at_once, self._within)
+        rows = records = 0
+        found = found if transform is None else map(transform, found)
+        for some in found if render is None else (_rendered(render, each) for each in found):
+            numbered = some.moved(rows, records)
+            rows, records = rows + some.num_rows, records + some.num_records
+            del some  # which keeps the lines
+            yield numbered
+            del numbered  # a large document is gone when the next is read
+
+    def _error(self, bad: BadDocument, path: Path) -> BadDocumentError:
+        """Return the error of a bad document, with its row and line in the file, of which a range
+        may have been read; with a transform the row is the record's."""
+        row = bad.row if bad.record is None else bad.record
+        (line, byte_offset), problem = bad.place, bad.problem
+        if self._within is not None:
+            row += self._within.before.rows
+            line = None if line is None else line + self._within.before.lines
+        unit = "row" if line is None else "line"
+        where = f"{path}, row {row:,}"
+        where += "" if line is None else f", line {line:,}"
+        where += "" if byte_offset is None else f", byte {byte_offset:,}"
+        remedy = f"raise documents.max_rejects, for {self._config.max_rejects:,} bad documents "
+        remedy += "are set aside already"
+        if self._config.on_bad_document == "error":
+            remedy = f"set documents.on_bad_document: reject to set such {unit}s aside"
+        return BadDocumentError(
+            path=path,
+            row=row,
+            line=line,
+            byte_offset=byte_offset,
+            where=where,
+            expected=problem.expected,
+            found=problem.found,
+            remedy=f"{problem.remedy or f'fix the {unit}'}, or {remedy}",
+        )
 
     def place(self, batch: Batch, index: int) -> tuple[Path, int]:
         """Return the file of a document that was read, and its row there, or with a transform the
@@ -169,46 +226,6 @@ class DocumentSource:
         return 0 if self._within is None else self._within.num_lines
 
 
-def _with_row_offset(encode: Encode, rows: int) -> Encode:
-    """Return `encode` for a file with `rows` before it, by which its errors name documents."""
-    return lambda batch: encode(batch.moved(rows)).moved(-rows)
-
-
-def _read_numbered(
-    path: Path,
-    config: DocumentsConfig,
-    batch_bytes: int,
-    transform: Transform | None,
-    render: Render | None,
-    within: OpenRange | None,
-) -> Iterator[ParsedBatch]:
-    """Yield what is in a raw file, rows and records counted from its beginning, about
-    `batch_bytes` at once; `transform` makes records of what the reader finds, or documents, and
-    `render` documents of chats.
-
-    Raises: ConfigError, RawFileError.
-    """
-    read = reader_of(path, config).read
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise RawFileError(
-            where=path,
-            expected="a file that can be read",
-            found=f"{error.strerror}",
-            remedy="correct the path or the permissions",
-        ) from error
-    found: Iterator[ParsedBatch] = read(path, config, max(batch_bytes, _MIN_READ_BYTES), within)
-    rows = records = 0
-    found = found if transform is None else map(transform, found)
-    for some in found if render is None else (_rendered(render, each) for each in found):
-        numbered = some.moved(rows, records)
-        rows, records = rows + some.num_rows, records + some.num_records
-        del some  # which keeps the lines
-        yield numbered
-        del numbered  # a large document is gone when the next is read
-
-
 def _rendered(render: Render, found: ParsedBatch) -> ParsedBatch:
     """Return the documents of chats, with the records that a transform made the chats of."""
     made = render(found)
@@ -222,49 +239,15 @@ def _rendered(render: Render, found: ParsedBatch) -> ParsedBatch:
     return replace(made, batch=batch, bad=bad, left_out=found.left_out)
 
 
-def _bad_document_error(
-    bad: BadDocument, path: Path, config: DocumentsConfig, within: OpenRange | None
-) -> BadDocumentError:
-    """Return the error of a bad document, with its row and line in the file, of which a range may
-    have been read; with a transform the row is the record's."""
-    row = bad.row if bad.record is None else bad.record
-    (line, byte_offset), problem = bad.place, bad.problem
-    if within is not None:
-        row += within.before.rows
-        line = None if line is None else line + within.before.lines
-    unit = "row" if line is None else "line"
-    where = f"{path}, row {row:,}"
-    where += "" if line is None else f", line {line:,}"
-    where += "" if byte_offset is None else f", byte {byte_offset:,}"
-    remedy = f"{problem.remedy or f'fix the {unit}'}, or "
-    if config.on_bad_document == "error":
-        remedy += f"set documents.on_bad_document: reject to set such {unit}s aside"
-    else:
-        remedy += (
-            f"raise documents.max_rejects, for {config.max_rejects:,} bad documents are set "
-            "aside already"
-        )
-    return BadDocumentError(
-        path=path,
-        row=row,
-        line=line,
-        byte_offset=byte_offset,
-        where=where,
-        expected=problem.expected,
-        found=problem.found,
-        remedy=remedy,
-    )
-
-
 def _limited(
-    limit: Limit, parsed: Iterator[ParsedBatch], encode: Encode | None
+    limit: Limit, parsed: Iterator[ParsedBatch], encode: Encode | None, first_row: int
 ) -> Iterator[ParsedBatch]:
     """Yield what was found up to and with the document that reaches the limit.
 
     Nothing behind it is asked for, and what is bad behind it is not there. `encode` makes the
-    tokens that a limit of them counts, of little more text than it takes; without it there is no
-    such limit. A document that cannot be encoded raises what `encode` does, if it comes before the
-    limit.
+    tokens that a limit of them counts; without it there is no such limit. A document that cannot be
+    encoded raises what `encode` does, if it comes before the limit; `first_row`, of the file, is
+    for its errors.
     """
     documents, characters, tokens = limit.documents, limit.characters, limit.tokens
     for found in parsed:
@@ -273,10 +256,10 @@ def _limited(
         end, documents = _end(is_counted, documents)
         end_of_characters, characters = _end(batch.num_chars, characters)
         end = min(end, end_of_characters)
-        if tokens is not None and encode is not None:
-            batch = _with_tokens(batch.slice(0, end), tokens, encode)
-            num_tokens = batch.tokens.num_tokens if batch.tokens else batch.rows
-            end_of_tokens, tokens = _end(num_tokens, tokens)
+        if tokens is not None and encode is not None and len(batch.rows):
+            batch = _with_tokens(batch.slice(0, end).moved(first_row), tokens, encode)
+            batch = batch.moved(-first_row)
+            end_of_tokens, tokens = _end(batch.tokens.num_tokens, tokens)
             end = min(end, end_of_tokens)
         if end <= len(found.batch.rows):
             batch = batch.slice(0, end)
@@ -299,25 +282,19 @@ def _end(sizes: npt.NDArray[np.generic], left: int | None) -> tuple[int, int | N
 
 
 def _with_tokens(batch: Batch, num_tokens: int, encode: Encode) -> Batch:
-    """Return the documents with their tokens, up to `num_tokens` or a little more. Documents that
+    """Return the documents with their tokens, or the first of them up to `num_tokens`. Those that
     cannot be encoded together are encoded in halves, for the limit may lie before the bad one."""
-    ends, encoded = ends_of(batch.texts), list[Batch]()
-    start, most = 0, len(ends)
-    while start < len(ends) and num_tokens > 0:
-        num_bytes = min(max(num_tokens * BYTES_PER_TOKEN, MIN_ENCODED_BYTES), MAX_ENCODED_BYTES)
-        start_byte = int(ends[start - 1]) if start else 0
-        end = int(np.searchsorted(ends, start_byte + num_bytes, side="right"))
-        end = max(start + 1, min(end, start + most))
-        try:
-            encoded.append(encode(batch.slice(start, end)))
-        except TokflowError:
-            most = (end - start) // 2
-            if most == 0:
-                raise
-            continue
-        num_tokens -= int(encoded[-1].tokens.num_tokens.sum())
-        start = end
-    return Batch.joined(encoded) if encoded else batch
+    try:
+        return encode(batch)
+    except TokflowError:
+        half = len(batch.rows) // 2
+        if half == 0:
+            raise
+    first = _with_tokens(batch.slice(0, half), num_tokens, encode)
+    num_left = num_tokens - int(first.tokens.num_tokens.sum())
+    if num_left <= 0:
+        return first
+    return Batch.joined([first, _with_tokens(batch.slice(half, len(batch.rows)), num_left, encode)])
 
 
 def _rebatched(batches: Iterator[Batch], batch_bytes: int) -> Iterator[Batch]:

@@ -17,7 +17,7 @@ from tokflow.documents import (
     format_of,
 )
 from tokflow.documents.decoding import read_blocks
-from tokflow.documents.file_formats import RECORDS, first_records, likely_fields, text_columns
+from tokflow.documents.file_formats import RECORDS, columns_of, first_records, likely_fields
 from tokflow.errors import BadDocumentError, ConfigError, first_five
 from tokflow.pipeline.chat_suggestion import chat_fields, reader_of_chats
 from tokflow.raw import (
@@ -217,7 +217,7 @@ def _look(path: Path, text: str | None) -> _Found | None:
     likely = likely_fields(path, DocumentsConfig())
     if format_of(path, DocumentsConfig()) == "txt":
         return _Found(_of_txt(path) | likely, [], [])
-    texts, chats = text_columns(path, DocumentsConfig(**likely))
+    _, texts, chats = columns_of(path, DocumentsConfig(**likely))
     records = first_records(path, DocumentsConfig(**likely)) if text is None else []
     if (of_chats := chat_fields(records, path)) is not None:
         read = DocumentsConfig(**of_chats).columns
@@ -251,9 +251,9 @@ def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
     """
     likely = [likely_fields(path, DocumentsConfig()) for path in paths]
     pairs = zip(paths, likely, strict=True)
-    columns = [text_columns(path, DocumentsConfig(**of)) for path, of in pairs]
-    names = list(dict.fromkeys(repr(name) for texts, _ in columns for name in texts))
-    chats = [chat for _, chats in columns for chat in chats]
+    columns = [columns_of(path, DocumentsConfig(**of)) for path, of in pairs]
+    names = list(dict.fromkeys(repr(name) for of in columns for name in of.texts))
+    chats = [chat for of in columns for chat in of.chats]
     found, remedy = "none", "name other files"
     if chats:
         found = f"chats alone, in {first_five(list(dict.fromkeys(map(repr, chats))))}"

@@ -93,14 +93,14 @@ class HashedFile(PosixPath):
     stamp: Stamp | None = None
     """Size, times and inode, which all that is read must have."""
     cache: HashCache | None = None
-    """Where the checksum is kept, and found if another process has read the file."""
+    """Place where the checksum is kept, and found if another process has read the file."""
     _digest: Any
     _num_hashed: int
     _sha256: str
     _lock: Lock
 
     @classmethod
-    def of(cls, path: Path, stamp: Stamp, cache: HashCache | None = None) -> "HashedFile":
+    def of(cls, path: Path, stamp: Stamp, cache: HashCache) -> "HashedFile":
         """Return the path of a file of which nothing was read yet."""
         file = cls(os.fspath(path))
         file.stamp, file.cache = stamp, cache
@@ -132,37 +132,27 @@ class HashedFile(PosixPath):
         """True if the checksum is known."""
         return bool(self._sha256)
 
-    def sha256(self, progress: Progress | None = None) -> str:
+    def sha256(self) -> str:
         """Return the checksum; what was not read is read, unless another process has.
 
         Raises: RawFileError if the file cannot be read, and if it changed meanwhile.
         """
         with self._lock:
             cache, stamp = self.cache, self.stamp
-            if not self._sha256 and stamp is not None:
-                if cache is not None and self._num_hashed < stamp.num_bytes:
-                    cache.refresh()
-                    self._sha256 = cache.find(self, stamp) or ""
-                self._sha256 = self._sha256 or self._finished(stamp, progress)
+            if self._sha256 or stamp is None or cache is None:
+                return self._sha256
+            if self._num_hashed < stamp.num_bytes:
+                cache.refresh()
+                self._sha256 = cache.find(self, stamp) or ""
+            if not self._sha256:
+                self._num_hashed = _hash_on(self, self._digest, self._num_hashed, stamp)
+                sha256, now = self._digest.hexdigest(), stamp_of(self)
+                if now == stamp and self._num_hashed == stamp.num_bytes:
+                    cache.keep(self, stamp, sha256)
+                elif hash_file(self)[1] != sha256:  # not ctime alone, as by chmod
+                    raise changed_error(self, stamp, now)
+                self._sha256 = sha256
         return self._sha256
-
-    def _finished(self, stamp: Stamp, progress: Progress | None) -> str:
-        try:
-            with _HashingReader(self) as file:
-                file.seek(self._num_hashed)
-                block = memoryview(bytearray(min(_BLOCK_BYTES, stamp.num_bytes + 1)))
-                while file.readinto(block):
-                    if progress is not None:
-                        progress(self._num_hashed, stamp.num_bytes)
-        except OSError as error:
-            raise _unreadable(self, error) from error
-        sha256, now = self._digest.hexdigest(), stamp_of(self)
-        if now == stamp and self._num_hashed == stamp.num_bytes:
-            if self.cache is not None:
-                self.cache.keep(self, stamp, sha256)
-        elif self.cache is None or hash_file(self)[1] != sha256:  # not ctime alone, as by chmod
-            raise changed_error(self, stamp, now)
-        return str(sha256)
 
 
 class _HashingReader(io.FileIO):
@@ -191,8 +181,29 @@ def hash_file(path: Path, *, progress: Progress | None = None) -> tuple[Stamp, s
 
     Raises: RawFileError if it cannot be read, and if it changes meanwhile.
     """
-    stamp = stamp_of(path)
-    return stamp, HashedFile.of(path, stamp).sha256(progress)
+    stamp, digest = stamp_of(path), hashlib.sha256()
+    num_bytes = _hash_on(path, digest, 0, stamp, progress)
+    if (now := stamp_of(path)) != stamp or num_bytes != stamp.num_bytes:
+        raise changed_error(path, stamp, now)
+    return stamp, digest.hexdigest()
+
+
+def _hash_on(
+    path: Path, digest: Any, start: int, stamp: Stamp, progress: Progress | None = None
+) -> int:
+    """Hash a file from `start` on; return where it ends. Raises: RawFileError."""
+    try:
+        with io.FileIO(os.fspath(path)) as file:
+            file.seek(start)
+            block = memoryview(bytearray(min(_BLOCK_BYTES, stamp.num_bytes + 1)))
+            while size := file.readinto(block):
+                digest.update(block[:size])
+                start += size
+                if progress is not None:
+                    progress(start, stamp.num_bytes)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return start
 
 
 def stamp_of(path: Path) -> Stamp:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from tokflow.errors import ConfigError, FetchError, RawFileError, TokflowError
 from tokflow.raw.config import RawConfig
 from tokflow.raw.globs import FILE, FOLDER, Matches, select
-from tokflow.raw.remote import Access, Body, Retries, TransientError, Validator
+from tokflow.raw.remote import Body, Retries, TransientError, Validator
 from tokflow.store.atomic import new_file
 from tokflow.store.urls import hub_url, safe_text
 
@@ -99,32 +99,22 @@ class HubFile:
     @contextmanager
     def open_at(self, offset: int, stop: int | None = None) -> Iterator[Body]:
         """Open it for reading once from `offset`; at a commit there is one version of it."""
-        try:
-            with self.web_file().open_at(offset, stop) as body:
-                yield replace(body, validator=replace(self.probe(), num_bytes=body.num_bytes))
-        except RawFileError as error:
-            if error.found.startswith(("HTTP status 401", "HTTP status 403")):
-                raise _forbidden(
-                    self.repository, f"hf://datasets/{self.repository}: {self.path}"
-                ) from None
-            raise
-
-    def web_file(self) -> Access:
-        """Return it as the file of a web server, with the credentials of the environment.
-
-        Raises: FetchError if HF_HUB_OFFLINE forbids requests.
-        """
         from huggingface_hub.constants import HF_HUB_OFFLINE
 
         from tokflow.raw.web import WebFile  # and with it urllib3, ssl: 0.1 s
 
+        where = f"{self.repository}: {self.path}"
         if HF_HUB_OFFLINE:
-            raise _unreachable(
-                f"{self.repository}: {self.path}", "HF_HUB_OFFLINE, which forbids it"
-            )
+            raise _unreachable(where, "HF_HUB_OFFLINE, which forbids it")
         commit, path = (urllib.parse.quote(text) for text in (self.commit, self.path))
         url = f"{endpoint()}/datasets/{self.repository}/resolve/{commit}/{path}"
-        return WebFile(url, authorization=authorization())
+        try:
+            with WebFile(url, authorization=authorization()).open_at(offset, stop) as body:
+                yield replace(body, validator=replace(self.probe(), num_bytes=body.num_bytes))
+        except RawFileError as error:
+            if error.found.startswith(("HTTP status 401", "HTTP status 403")):
+                raise _forbidden(self.repository, f"hf://datasets/{where}") from None
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +174,14 @@ def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepos
     from tokflow.raw.web import TIMEOUT_SECONDS
 
     memory = store / MEMORY_NAME if store is not None else None
-    remembered = _remembered(memory)
-    known = _known(remembered, name, revision)
+    remembered: dict[str, Any] = {}
+    known = None
+    with suppress(OSError, ValueError, TypeError, RecursionError, LookupError):
+        remembered = dict(json.loads(memory.read_text(encoding="utf-8"))) if memory else {}
+        fields = remembered[f"{name}@{revision}"]
+        of_commit = partial(HubFile, name, str(fields["commit"]))
+        by_path = {file[0]: of_commit(*file) for file in fields["files"]}
+        known = HubRepository(name, str(fields["commit"]), by_path, fields["card"])
     if known is not None and (HF_HUB_OFFLINE or COMMIT.fullmatch(revision)):
         return known
     if HF_HUB_OFFLINE:
@@ -209,22 +205,6 @@ def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepos
             # JSON has no keys that are dates.
             temporary.write_text(json.dumps(remembered, default=str), encoding="utf-8")
     return HubRepository(name, commit, files, card)
-
-
-def _remembered(memory: Path | None) -> dict[str, Any]:
-    """Return the remembered listings of the hub; none where they cannot be read."""
-    with suppress(OSError, ValueError, TypeError, RecursionError):
-        return dict(json.loads(memory.read_text(encoding="utf-8"))) if memory is not None else {}
-    return {}
-
-
-def _known(remembered: dict[str, Any], name: str, revision: str) -> HubRepository | None:
-    with suppress(LookupError, TypeError):
-        fields = remembered[f"{name}@{revision}"]
-        commit = str(fields["commit"])
-        files = {file[0]: HubFile(name, commit, *file) for file in fields["files"]}
-        return HubRepository(name, commit, files, fields["card"])
-    return None
 
 
 def files_at(api: Any, name: str, commit: str) -> Iterator[HubFile]:

@@ -145,17 +145,21 @@ def _matched(
     sources, left_out = dict[str, RawSource](), dict[str, str]()
     of_hub = [pattern.text for pattern in patterns if pattern.origin == HUB]
     repositories = list_repositories(of_hub, config, store) if of_hub else {}
-    roots = _roots(patterns)
+    folders: dict[str, list[str]] = {}
+    for pattern in patterns:
+        folders.setdefault(pattern.origin, []).append(pattern.folder)
     for pattern in patterns:
         repository = repositories.get(pattern.text)
         matches, origins = _matches(pattern, config, repository)
+        has_host = pattern.origin and len(folders) > 1  # with which keys begin then
+        root = "" if has_host else posixpath.commonpath(folders[pattern.origin])
         for path, kind in sorted(matches.items()):
             if kind != FILE:
                 left_out[pattern.url_of(path)] = kind
                 continue
             origin = origins[path]._asdict() if path in origins else {}
             source = RawSource(
-                key=_key(path, pattern, roots[pattern.origin]),
+                key=_key(path, pattern, root),
                 url=pattern.url_of(path),
                 is_local=not pattern.origin,
                 named_hosts=hosts,
@@ -167,17 +171,6 @@ def _matched(
             if again is not source:
                 sources[source.key] = _one_source(again, source)
     return sources, left_out
-
-
-def _roots(patterns: Sequence[Pattern]) -> dict[str, str]:
-    """Return by origin the folder that keys are relative to; none where they begin with a host."""
-    folders: dict[str, list[str]] = {}
-    for pattern in patterns:
-        folders.setdefault(pattern.origin, []).append(pattern.folder)
-    return {
-        origin: "" if origin and len(folders) > 1 else posixpath.commonpath(of)
-        for origin, of in folders.items()
-    }
 
 
 def _with_versions(sources: Iterable[RawSource]) -> dict[str, RawSource]:
@@ -217,9 +210,7 @@ def check_outside(source: RawSource, store: Path | None) -> None:
 
 
 def _matches(
-    pattern: Pattern,
-    config: RawConfig,
-    repository: HubRepository | None,
+    pattern: Pattern, config: RawConfig, repository: HubRepository | None
 ) -> tuple[Matches, dict[str, Origin]]:
     """Return the files that match, those of the folders that do, and what else does; and what is
     known of the origin of some."""
@@ -230,13 +221,6 @@ def _matches(
         if not origins:
             _check_file(pattern)
         return matches, origins
-    return _matches_of_names(pattern, repository)
-
-
-def _matches_of_names(
-    pattern: Pattern, repository: HubRepository | None
-) -> tuple[Matches, dict[str, Origin]]:
-    """Return the same of a pattern that names files."""
     if pattern.origin and repository is None and not pattern.is_glob:
         if pattern.below == ("",) and not pattern.is_web:
             raise _no_file(pattern, "a folder")
@@ -352,7 +336,7 @@ def check_key(key: str) -> None:
             found=f"one of {encoding}",
             remedy="set LC_ALL=C.UTF-8, or PYTHONUTF8=1",
         )
-    for problem in _problems_of(key):
+    if (problem := next(_problems_of(key), None)) is not None:
         raise ConfigError(
             where=f"partition key {key!r}",
             expected="a path relative to the raw folder, in printable UTF-8",

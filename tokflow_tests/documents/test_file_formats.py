@@ -11,9 +11,9 @@ import pytest
 from tokflow.documents import DocumentsConfig
 from tokflow.documents.file_formats import (
     check_columns,
+    columns_of,
     first_records,
     likely_fields,
-    text_columns,
 )
 from tokflow_tests.reading import write_records
 
@@ -45,10 +45,10 @@ def write(path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow", "stream.arrow"])
 def test_strings_and_chats_are_found_nested_ones_by_their_path(tmp_path: Path, name: str):
-    found = text_columns(write(tmp_path / name), DocumentsConfig())
+    found = columns_of(write(tmp_path / name), DocumentsConfig())
 
-    assert found[0] == ["text", "meta.inner.title", "meta.lang"]
-    assert found[1] == ["chat"]
+    assert found.texts == ["text", "meta.inner.title", "meta.lang"]
+    assert found.chats == ["chat"]
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("a.csv", ","), ("a.tsv", "\t")])
@@ -56,21 +56,21 @@ def test_of_csv_and_tsv_they_are_those_of_the_header(tmp_path: Path, name: str, 
     path = tmp_path / name
     path.write_text(f'id{delimiter}"the ""text"""\n7{delimiter}one\n')
 
-    assert text_columns(path, DocumentsConfig(quoting="double"))[0] == ["id", 'the "text"']
+    assert columns_of(path, DocumentsConfig(quoting="double")).texts == ["id", 'the "text"']
 
 
 def test_a_key_with_a_dot_is_none_for_no_config_can_name_it(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"a.b": "x", "a": {"c": "y"}}\n{"d": "z"}\n')
 
-    assert text_columns(path, DocumentsConfig())[0] == ["a.c", "d"]
+    assert columns_of(path, DocumentsConfig()).texts == ["a.c", "d"]
 
 
 def test_txt_has_none(tmp_path: Path):
     path = tmp_path / "a.txt"
     path.write_text("{}")
 
-    assert text_columns(path, DocumentsConfig()) == ([], [])
+    assert columns_of(path, DocumentsConfig()) == ([], [], [])
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Compare a token shard with its raw file, whose documents are read again."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +13,7 @@ from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
 from tokflow.store.tables import to_numpy
 from tokflow.tokenizers.chat.renderer import Renderer, open_renderer
-from tokflow.tokenizers.engines import (
-    Engine,
-    InText,
-    ReferenceEngine,
-    open_engine,
-    open_reference,
-)
+from tokflow.tokenizers.engines import Engine, InText, ReferenceEngine, open_engine, open_reference
 from tokflow.tokenizers.reference_version import reference_change
 from tokflow.tokenizers.tokenizer import Encoding, in_text_of
 from tokflow.tokens.bos_eos import add_bos_eos
@@ -63,7 +58,9 @@ def verify_against_raw(
     """
     table, render = shard.documents(), open_renderer(documents, encoding.tokenizer)
     num_chars = to_numpy(table["num_chars"])
-    end = _end(num_chars, max_characters)
+    end = len(num_chars)  # or with the document that reaches the limit
+    if max_characters is not None:
+        end = min(end, int(np.searchsorted(np.cumsum(num_chars), max_characters)) + 1)
     chosen = np.arange(end)
     if num_samples is not None:
         chosen = np.unique(np.linspace(0, end - 1, num=min(num_samples, end)).astype(np.int64))
@@ -90,30 +87,18 @@ def verify_against_raw(
         num = shard.manifest.counts["num_documents"]
         sizes = f"expected the {num_read:,} documents of the raw file, found {num:,}"
         problems.append(f"{shard.folder}: {sizes}")
-    if num_read == len(table) and not problems and max_characters is None:
-        problems += _left_out_problems(shard, source)
-    return problems or list(_member_problems(shard, source))
-
-
-def _left_out_problems(shard: TokenShard, source: DocumentSource) -> Iterator[str]:
-    """Yield how many records a transform leaves out now, if it was another number."""
-    found = shard.manifest.counts.get("num_left_out", 0)
-    if found != source.num_left_out:
-        yield (
-            f"{shard.folder}: expected {source.num_left_out:,} records left out by "
-            f"documents.transform, found {found:,}"
-        )
-
-
-def _member_problems(shard: TokenShard, source: DocumentSource) -> Iterator[str]:
-    """Yield the first file of a group of which the shard has other rows, of those read."""
-    for number, file in enumerate(shard.manifest.details.get("files", ())):
-        if number < len(source.num_rows) and file["num_rows"] != source.num_rows[number]:
-            yield (
-                f"{shard.folder}: expected {source.num_rows[number]:,} rows of "
-                f"{file['raw_file']}, found {file['num_rows']:,}"
-            )
-            return
+    left_out = shard.manifest.counts.get("num_left_out", 0), source.num_left_out
+    is_whole = num_read == len(table) and max_characters is None
+    if is_whole and not problems and left_out[0] != left_out[1]:
+        expected = f"{left_out[1]:,} records left out by documents.transform"
+        problems.append(f"{shard.folder}: expected {expected}, found {left_out[0]:,}")
+    # The first file of a group of which the shard has other rows, of those read.
+    files = zip(shard.manifest.details.get("files", ()), source.num_rows, strict=False)
+    for file, num_rows in files if not problems else ():
+        if not problems and file["num_rows"] != num_rows:
+            found = f"{num_rows:,} rows of {file['raw_file']}, found {file['num_rows']:,}"
+            problems.append(f"{shard.folder}: expected {found}")
+    return problems
 
 
 def _document_problems(
@@ -177,44 +162,47 @@ class _Sample:
         return ChatEncoder(self._reference, *how, self.render)
 
     def problems(self, first: int, batch: Batch, table: pa.Table) -> Iterator[str]:
-        """Yield what is wrong with the chosen documents of a batch that begins with `first`."""
+        """Yield what is wrong with the chosen documents of a batch that begins with `first`;
+        neighbours are encoded together, except long ones."""
         begin, end = np.searchsorted(self.chosen, [first, first + len(table)])
-        for index in (self.chosen[begin:end] - first).tolist():
-            yield from self._token_problems(batch.slice(index, index + 1), table.slice(index, 1))
+        numbers = self.chosen[begin:end] - first
+        is_long = batch.num_chars[numbers] > MAX_SAMPLE_CHARS
+        edges = np.flatnonzero((np.diff(numbers) > 1) | is_long[1:] | is_long[:-1]) + 1
+        for some in filter(len, np.split(numbers, edges)):
+            start, stop = int(some[0]), int(some[-1]) + 1
+            rows = table.slice(start, stop - start).to_pylist()
+            yield from self._token_problems(batch.slice(start, stop), rows)
 
-    def _token_problems(self, batch: Batch, table: pa.Table) -> Iterator[str]:
-        """Yield what is wrong with the tokens of one document; `table`: its row."""
-        [row] = table.to_pylist()
-        where = f"{self.shard.manifest.partition}:{row['row']}"
-        here = row["token_offset"], row["token_offset"] + row["num_tokens"]
-        found, chat = self._tokens.read(*here), None
+    def _token_problems(self, batch: Batch, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        """Yield what is wrong with the tokens of neighbouring documents, of which the shard has
+        `rows`."""
+        chat = None
         if self.shard.has_loss_mask:
             encoded, chat = self._chats.encode(batch)
         else:
             is_long = batch.num_chars[0] > MAX_SAMPLE_CHARS
             encoded = (self._chunked if is_long else self._reference).encode(batch.texts)
-        expected = add_bos_eos(encoded, self.encoding, chat=chat)
-        if not np.array_equal(expected.token_ids, found):
-            difference = (
-                f"{where}: expected the tokens {expected.token_ids[:8].tolist()} … of "
-                f"{self._reference.name}, found {found[:8].tolist()} …"
-            )
-            if change := reference_change(self.encoding.tokenizer.stored):
-                yield f"{difference}; {change}: {KEEP_OR_REMAKE}"
-            else:
-                self.difference = difference
-                yield difference
-        elif self.encoding.tokenizer.kind in LOSSLESS_KINDS:
-            decoded = self._reference.decode(encoded.token_ids.tolist())
-            if decoded != batch.texts[0].as_py():
-                yield f"{where}: expected its text when decoded, found {decoded[:40]!r} …"
-        mask = expected.loss_mask
-        if mask is not None and not np.array_equal(self._loss_mask.read(*here), mask):
-            yield f"{where}: expected the loss mask of its loss spans, found another"
-
-
-def _end(num_chars: npt.NDArray[np.int64], max_characters: int | None) -> int:
-    """Return how many documents to read: all, or up to the one that reaches the limit."""
-    if max_characters is None:
-        return len(num_chars)
-    return min(len(num_chars), int(np.searchsorted(np.cumsum(num_chars), max_characters)) + 1)
+        made = add_bos_eos(encoded, self.encoding, chat=chat)
+        ends = np.cumsum(made.num_tokens).tolist()
+        for number, (row, end) in enumerate(zip(rows, ends, strict=True)):
+            where = f"{self.shard.manifest.partition}:{row['row']}"
+            here = row["token_offset"], row["token_offset"] + row["num_tokens"]
+            own = slice(end - int(made.num_tokens[number]), end)
+            expected, found = made.token_ids[own], self._tokens.read(*here)
+            if not np.array_equal(expected, found):
+                difference = (
+                    f"{where}: expected the tokens {expected[:8].tolist()} … of "
+                    f"{self._reference.name}, found {found[:8].tolist()} …"
+                )
+                if change := reference_change(self.encoding.tokenizer.stored):
+                    yield f"{difference}; {change}: {KEEP_OR_REMAKE}"
+                else:
+                    self.difference = difference
+                    yield difference
+            elif self.encoding.tokenizer.kind in LOSSLESS_KINDS:
+                decoded = self._reference.decode(encoded.document(number).tolist())
+                if decoded != batch.texts[number].as_py():
+                    yield f"{where}: expected its text when decoded, found {decoded[:40]!r} …"
+            mask = made.loss_mask
+            if mask is not None and not np.array_equal(self._loss_mask.read(*here), mask[own]):
+                yield f"{where}: expected the loss mask of its loss spans, found another"

@@ -1,6 +1,6 @@
 """Splits and sequences made again by their own stage's functions, and compared with the stored."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,20 +49,19 @@ def verify_split(
         encode_cut = partial(_stored_cut_tokens, split)
         if CUT_TOKENS_NAME in split.manifest.files:
             unknown = {f"{NOT_TAKEN}.num_tokens", f"{NOT_TAKEN}.{LONGEST}"}
-    with TemporaryDirectory(prefix="tokflow.") as folder, Reading():
-        write_split(
-            split.shard,
-            config,
-            Path(folder),
-            dataset=split.manifest.dataset,
-            recipe=split.manifest.recipe,
-            position=position,
-            encode_cut=encode_cut,
-            selections=selections,
-            shuffle_seed=shuffle_seed_of(split.manifest),
-        )
-        unknown |= {f"{name}.{LONGEST}" for name in names} - counts.keys()
-        return [*problems, *_differences(split, Path(folder), unknown)]
+    write = partial(
+        write_split,
+        split.shard,
+        config,
+        dataset=split.manifest.dataset,
+        recipe=split.manifest.recipe,
+        position=position,
+        encode_cut=encode_cut,
+        selections=selections,
+        shuffle_seed=shuffle_seed_of(split.manifest),
+    )
+    unknown |= {f"{name}.{LONGEST}" for name in names} - counts.keys()
+    return problems + _made_again(split, write, unknown)
 
 
 def verify_mixed_split(split: Split, source: Split, tokenizer: Tokenizer) -> list[str]:
@@ -71,9 +70,7 @@ def verify_mixed_split(split: Split, source: Split, tokenizer: Tokenizer) -> lis
 
     Raises: UntrustedCodeError where a document is cut and the tokenizer is code that may not run.
     """
-    with TemporaryDirectory(prefix="tokflow.") as folder, Reading():
-        remake_mixed_split(split, source, Path(folder), tokenizer)
-        return [*_differences(split, Path(folder))]
+    return _made_again(split, lambda of: remake_mixed_split(split, source, of, tokenizer))
 
 
 def verify_sequences(sequences: FileSequences) -> list[str]:
@@ -87,11 +84,9 @@ def verify_sequences(sequences: FileSequences) -> list[str]:
         num_tokens = split.manifest.counts[f"{part}.num_tokens"], full + tail + dropped - repeated
         where = f"{sequences.folder}: {part}: in sequences, leftover and dropped"
         problems += unequal(where, num_tokens=num_tokens)
-    config = PackingConfig(**manifest.config)
-    with TemporaryDirectory(prefix="tokflow.") as folder, Reading():
-        about: dict[str, Any] = {"dataset": manifest.dataset, "recipe": manifest.recipe}
-        write_sequences(split, config, Path(folder), **about)
-        return [*problems, *_differences(sequences, Path(folder))]
+    about: dict[str, Any] = {"dataset": manifest.dataset, "recipe": manifest.recipe}
+    write = partial(write_sequences, split, PackingConfig(**manifest.config), **about)
+    return problems + _made_again(sequences, write)
 
 
 def _stored_cut_tokens(split: Split, spans: FileSpans, folder: Path) -> npt.NDArray[np.int64]:
@@ -107,10 +102,21 @@ def _stored_cut_tokens(split: Split, spans: FileSpans, folder: Path) -> npt.NDAr
     return num_tokens
 
 
+def _made_again(
+    stored: StoredOutput | InStore,
+    write: Callable[[Path], object],
+    unknown: set[str] | frozenset[str] = frozenset(),
+) -> list[str]:
+    """Return how an output differs from the same made again by `write`; `unknown` counts may."""
+    with TemporaryDirectory(prefix="tokflow.") as folder, Reading():
+        write(Path(folder))
+        return [*_differences(stored, Path(folder), unknown)]
+
+
 def _differences(
-    stored: StoredOutput | InStore, folder: Path, unknown: set[str] | frozenset[str] = frozenset()
+    stored: StoredOutput | InStore, folder: Path, unknown: set[str] | frozenset[str]
 ) -> Iterator[str]:
-    """Yield how an output differs from the same made again in `folder`; `unknown` counts may.
+    """Yield how an output differs from the same made again in `folder`.
 
     Tables may be of other bytes, as another version of pyarrow writes them, if their rows are
     the same.
@@ -153,6 +159,4 @@ def verify_made_again(output: Output) -> list[str]:
 
     Raises: TokflowError where it cannot be made.
     """
-    with TemporaryDirectory(prefix="tokflow.") as folder, Reading():
-        output.step.writer(output).write(Path(folder), ignore)
-        return [*_differences(output.open(), Path(folder))]
+    return _made_again(output.open(), lambda of: output.step.writer(output).write(of, ignore))

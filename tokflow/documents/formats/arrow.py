@@ -18,7 +18,7 @@ import pyarrow as pa
 from tokflow.documents.batch import ParsedBatch, has_nan, parse, value_json
 from tokflow.documents.config import KEPT, DocumentsConfig, correct_column, name_messages
 from tokflow.documents.decoding import START_BYTES, kind_of
-from tokflow.documents.file_formats import TextColumns
+from tokflow.documents.file_formats import Columns
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
 from tokflow.errors import ConfigError, RawFileError, TokflowError
 from tokflow.raw.remote_file import RemoteFile, stop_reading_ahead
@@ -52,9 +52,12 @@ def read(
         if isinstance(source, RemoteSource) and within is not None:
             share = within.range.stop / max(1, reader.num_record_batches)
             source.stop_reading_ahead(int(share * path.stat().st_size))
-        yield from documents_in(_small_batches(reader, path, within), columns, config, path)
+        batches = _small_batches(reader, path, batch_bytes, within)
+        yield from documents_in(batches, columns, config, path)
         if is_stream:
-            _check_end(source, path)
+            source.seek(source.tell() - len(_STREAM_END))
+            if (end := source.read(len(_STREAM_END))) != _STREAM_END:
+                raise damaged_error(path, found=f"{end!r}", expected="the mark that ends a stream")
 
 
 def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
@@ -78,14 +81,9 @@ def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     return Before(lines=0, rows=num_rows * config.documents_per_record)
 
 
-def column_names(path: Path, config: DocumentsConfig) -> list[str]:
-    """Return the names of the top-level columns."""
-    return list(_read_schema(path).names)
-
-
-def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
-    """Return the columns of strings and of chats."""
-    return text_columns_of(_read_schema(path))
+def columns_of(path: Path, config: DocumentsConfig) -> Columns:
+    """Return the columns of the schema."""
+    return columns_in(_read_schema(path))
 
 
 def check_columns(path: Path, config: DocumentsConfig) -> None:
@@ -99,11 +97,12 @@ def _read_schema(path: Path) -> pa.Schema:
         return open_(source).schema
 
 
-def text_columns_of(schema: pa.Schema) -> TextColumns:
-    """Return the columns of strings and of chats in a schema."""
+def columns_in(schema: pa.Schema) -> Columns:
+    """Return the columns of a schema."""
     leaves = _leaves(schema)
     texts = [name for name, type_ in leaves if _is_text(type_)]
-    return texts, [name for name, type_ in leaves if _is_list_of_structs(type_)]
+    chats = [name for name, type_ in leaves if _is_list_of_structs(type_)]
+    return Columns(list(schema.names), texts, chats)
 
 
 def open_source(path: Path) -> pa.NativeFile:
@@ -130,15 +129,8 @@ def is_arrow_stream(path: Path) -> bool:
         return file.read(len(_FILE_MAGIC)) != _FILE_MAGIC
 
 
-def _check_end(source: pa.NativeFile, path: Path) -> None:
-    """Raise RawFileError if the stream that was read ends without the mark of its end."""
-    source.seek(source.tell() - len(_STREAM_END))
-    if (end := source.read(len(_STREAM_END))) != _STREAM_END:
-        raise damaged_error(path, found=f"{end!r}", expected="the mark that ends a stream")
-
-
 def _small_batches(
-    reader: _Reader, path: Path, within: OpenRange | None
+    reader: _Reader, path: Path, batch_bytes: int, within: OpenRange | None
 ) -> Iterator[pa.RecordBatch]:
     batches: Iterable[pa.RecordBatch] = reader
     if isinstance(reader, pa.RecordBatchFileReader):
@@ -147,8 +139,9 @@ def _small_batches(
         batches = map(reader.get_batch, kept)
     with undamaged(path):
         for batch in batches:
-            for start in range(0, len(batch), _ROWS_OF_BATCH):
-                yield batch.slice(start, _ROWS_OF_BATCH)
+            fitting = 1 + batch_bytes * len(batch) // max(1, batch.nbytes)
+            for start in range(0, len(batch), at_once := min(fitting, _ROWS_OF_BATCH)):
+                yield batch.slice(start, at_once)
 
 
 ColumnPath: TypeAlias = tuple[str, ...]
@@ -228,14 +221,8 @@ def _is_text(type_: pa.DataType) -> bool:
         return _is_text(type_.storage_type)
     if pa.types.is_dictionary(type_):
         return _is_text(type_.value_type)
-    return type_ in (
-        pa.string(),
-        pa.large_string(),
-        pa.string_view(),
-        pa.binary(),
-        pa.large_binary(),
-        pa.binary_view(),
-    )
+    texts = (pa.string, pa.large_string, pa.string_view, pa.binary, pa.large_binary, pa.binary_view)
+    return type_ in [text() for text in texts]
 
 
 def _is_list_of_structs(type_: pa.DataType) -> bool:

@@ -24,7 +24,7 @@ from tokflow.documents.batch import (
 )
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.decoding import refuse_other_kinds
-from tokflow.documents.file_formats import TextColumns
+from tokflow.documents.file_formats import Columns
 from tokflow.documents.formats.arrow import check_single, missing_column_error
 from tokflow.documents.formats.csv_records import (
     Dialect,
@@ -44,19 +44,15 @@ _EXCEL_LINE = re.compile(rb'"?sep=([^"\r\n\x80-\xff])"?\s*', re.IGNORECASE)
 """The line before the header in which Excel names the delimiter."""
 
 
-def column_names(path: Path, config: DocumentsConfig) -> list[str]:
-    """Return the names of the top-level columns."""
-    return _read_header(path, config)
-
-
-def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
-    """Return the names of the columns; none of them is known to hold chats."""
-    return _read_header(path, config), []
+def columns_of(path: Path, config: DocumentsConfig) -> Columns:
+    """Return the columns; none of them is known to hold chats."""
+    names = _header(iter(_cutter(path, config)), dialect_of(path, config), path, config)
+    return Columns(names, names, [])
 
 
 def check_columns(path: Path, config: DocumentsConfig) -> None:
     """Raise ConfigError unless the file has the columns of `config`."""
-    _indices(_read_header(path, config), config, path)
+    _indices(columns_of(path, config).names, config, path)
 
 
 def find_delimiter(path: Path, config: DocumentsConfig) -> str | None:
@@ -96,10 +92,6 @@ def _cutter(path: Path, config: DocumentsConfig, size: int = _BLOCK) -> RecordCu
     begin, blocks = read_text(path, None, block_bytes=size, encoding=config.encoding)
     most = config.limit.document_bytes
     return RecordCutter(blocks, dialect_of(path, config), max_bytes=most, byte_offset=begin)
-
-
-def _read_header(path: Path, config: DocumentsConfig) -> list[str]:
-    return _header(iter(_cutter(path, config)), dialect_of(path, config), path, config)
 
 
 def _header(

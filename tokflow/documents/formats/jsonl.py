@@ -35,7 +35,7 @@ from tokflow.documents.batch import (
 )
 from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
 from tokflow.documents.decoding import read_blocks
-from tokflow.documents.file_formats import RECORDS, TextColumns
+from tokflow.documents.file_formats import RECORDS, Columns
 from tokflow.documents.formats.json_array import ElementBatch, cut_records
 from tokflow.documents.formats.txt import LineBatch, count_before
 from tokflow.documents.ranges import Before, OpenRange, Range, read_text, text_ranges
@@ -91,20 +91,13 @@ def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     return count_before(path, config, within, blank=_BLANK)
 
 
-def column_names(path: Path, config: DocumentsConfig) -> list[str]:
-    """Return the fields of the first records that are not null, except nested ones and those that
-    no config can name."""
+def columns_of(path: Path, config: DocumentsConfig) -> Columns:
+    """Return the fields of the first records; their names without those that no config can name."""
     records = [of for of in islice(_records(path, config), RECORDS) if isinstance(of, dict)]
     names = dict.fromkeys(name for of in records for name, value in of.items() if value is not None)
-    return [name for name in names if _NAME.fullmatch(name)]
-
-
-def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
-    """Return the fields of the first records that hold strings, and those that hold chats."""
-    leaves = (_leaves(record, "") for record in islice(_records(path, config), RECORDS))
-    fields = dict.fromkeys(chain.from_iterable(leaves))
-    texts = [name for name, is_chat in fields if not is_chat]
-    return texts, [name for name, is_chat in fields if is_chat]
+    fields = dict.fromkeys(chain.from_iterable(_leaves(record, "") for record in records))
+    texts, chats = ([name for name, is_chat in fields if is_chat == of] for of in (False, True))
+    return Columns([name for name in names if _NAME.fullmatch(name)], texts, chats)
 
 
 def check_columns(path: Path, config: DocumentsConfig) -> None:
@@ -309,7 +302,7 @@ def _text(line: bytes, field: _Field) -> Any | Problem:
     try:
         # A byte that is no UTF-8 becomes a lone surrogate, which spoils its own string only.
         text = line.decode("utf-8", "surrogateescape")
-        value = json.loads(text, parse_constant=_no_constant)
+        value = json.loads(text, parse_constant=int)  # which raises: NaN and Infinity are no JSON
     except RecursionError:
         return Problem("JSON", f"too many nested values in {excerpt(line)}")
     except ValueError:
@@ -332,10 +325,6 @@ def _text(line: bytes, field: _Field) -> Any | Problem:
         found = f"the lone surrogate {value[surrogate.start]!r} in {excerpt(line)}"
         return invalid_text(line) or Problem("text", found)
     return value
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _missing_key(value: Any, field: _Field, depth: int) -> Problem:

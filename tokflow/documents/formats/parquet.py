@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from tokflow.documents.batch import ParsedBatch, all_bad, too_large
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.file_formats import TextColumns
+from tokflow.documents.file_formats import Columns
 from tokflow.documents.formats.arrow import (
     RemoteSource,
+    columns_in,
     damaged_error,
     documents_in,
     find_columns,
     open_source,
-    text_columns_of,
     undamaged,
 )
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
@@ -79,14 +79,9 @@ def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     return Before(lines=0, rows=num_rows * config.documents_per_record)
 
 
-def column_names(path: Path, config: DocumentsConfig) -> list[str]:
-    """Return the names of the top-level columns."""
-    return list(_read_metadata(path).schema.to_arrow_schema().names)
-
-
-def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
-    """Return the columns of strings and of chats."""
-    return text_columns_of(_read_metadata(path).schema.to_arrow_schema())
+def columns_of(path: Path, config: DocumentsConfig) -> Columns:
+    """Return the columns of the schema."""
+    return columns_in(_read_metadata(path).schema.to_arrow_schema())
 
 
 def check_columns(path: Path, config: DocumentsConfig) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tokflow.documents.batch import ParsedBatch, all_bad, parse, too_large
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.decoding import as_utf8, size_in
-from tokflow.documents.file_formats import TextColumns
+from tokflow.documents.file_formats import Columns
 from tokflow.documents.ranges import Before, OpenRange, Range, lines_within, read_text, text_ranges
 from tokflow.errors import ConfigError
 from tokflow.store.tables import texts_of
@@ -107,14 +107,9 @@ def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     return count_before(path, config, within, blank=None)
 
 
-def column_names(path: Path, config: DocumentsConfig) -> list[str]:
+def columns_of(path: Path, config: DocumentsConfig) -> Columns:
     """Return no columns: a text file has none."""
-    return []
-
-
-def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
-    """Return no columns: a text file has none."""
-    return [], []
+    return Columns([], [], [])
 
 
 def check_columns(path: Path, config: DocumentsConfig) -> None:
@@ -159,17 +154,17 @@ def cut(
     most = max_bytes + keeps_ends
     # No match of a pattern is longer than the pattern itself.
     longest = len(separator if isinstance(separator, bytes) else separator.pattern)
-    first, unfinished = 0, _Unfinished()
-    overlap = b""  # the end of the unfinished line, where a separator may have begun
+    first, overlap = 0, b""  # the end of the unfinished line, where a separator may have begun
+    held, num_passed = bytearray(), 0  # of it: what is before that, and bytes that are not held
     for block in blocks:
         lines, ends, last = _split(overlap + block, separator, keeps_ends=keeps_ends)
-        if lines and unfinished.is_passed_over:
+        if lines and num_passed:
             first += 1
-            byte_offset += unfinished.file_size + size_of(lines.pop(0)) + size_of(ends.pop(0))
-            unfinished = _Unfinished()
+            byte_offset += num_passed + size_of(lines.pop(0)) + size_of(ends.pop(0))
+            num_passed = 0
         elif lines:
-            lines[0] = unfinished.whole(lines[0])
-            unfinished = _Unfinished()
+            held += lines[0]
+            lines[0], held = bytes(held), bytearray()
         if lines:
             batch = LineBatch(separator, first, byte_offset, lines, ends, size_of=size_of)
             is_small = len(block) <= max_bytes and len(lines[0]) <= most
@@ -177,43 +172,20 @@ def cut(
             byte_offset += sum(map(size_of, lines)) + sum(map(size_of, ends))
             yield from (batch,) if is_small else _within(batch, most)
             del batch, lines, ends  # so that the next take their memory: a tenth of the time
-        kept = _character_start(last, max(0, len(last) - longest + 1))
+        kept = max(0, len(last) - longest + 1)
+        while 0 < kept < len(last) and last[kept] & 0xC0 == 0x80:  # within a character
+            kept -= 1
         overlap = last[kept:]
-        unfinished.add(last[:kept], size_of)
-        if len(unfinished.held) > max_bytes:
-            yield LineBatch(separator, first, byte_offset, [], [], is_too_large=True)
-            unfinished.pass_over()
+        held += last[:kept]
+        if num_passed or len(held) > max_bytes:
+            if not num_passed:
+                yield LineBatch(separator, first, byte_offset, [], [], is_too_large=True)
+            num_passed, held = num_passed + size_of(bytes(held)), bytearray()
     if within is not None:
         within.num_lines = first
-    if not unfinished.is_passed_over and (line := unfinished.whole(overlap)):
+    if not num_passed and (line := bytes(held + overlap)):
         lines = [line] if len(line) <= max_bytes else []
         yield LineBatch(separator, first, byte_offset, lines, [], not lines, size_of)
-
-
-class _Unfinished:
-    """A line whose end has not been read yet, held unless it is too large."""
-
-    def __init__(self) -> None:
-        self.held = bytearray()
-        self.file_size = 0
-        self.is_passed_over = False
-
-    def add(self, part: bytes, size_of: Callable[[bytes], int]) -> None:
-        """Read on."""
-        self.file_size += size_of(part)
-        if not self.is_passed_over:
-            self.held += part
-
-    def whole(self, end: bytes) -> bytes:
-        """Return the line with its end, and hold it no more."""
-        self.held += end
-        line = bytes(self.held)
-        self.held = bytearray()
-        return line
-
-    def pass_over(self) -> None:
-        """Hold it no more, and no part of it that comes."""
-        self.held, self.is_passed_over = bytearray(), True
 
 
 def _split(
@@ -233,13 +205,6 @@ def _split(
         ends.append(match[0])
         start = match.end()
     return lines, ends, data[start:]
-
-
-def _character_start(text: bytes, position: int) -> int:
-    """Return the position, or the one before it where a character of UTF-8 begins."""
-    while position and position < len(text) and text[position] & 0xC0 == 0x80:
-        position -= 1
-    return position
 
 
 def _within(found: LineBatch, max_bytes: int) -> Iterator[LineBatch]:

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tokflow.documents import DocumentsConfig, Limit, Reject
-from tokflow.documents.file_formats import text_columns
+from tokflow.documents.file_formats import columns_of
 from tokflow.documents.formats.json_array import cut_records
 from tokflow.documents.ranges import ranges_of
 from tokflow.errors import RawFileError
@@ -88,7 +88,7 @@ def test_records_of_an_array_are_those_of_json_lines(suffix: str, tmp_path: Path
         len(b"\n".join(lines[: (of.line or 0) - 1])) + 2 for of in rejects
     ]
     assert rejects[3].reason.startswith("expected a JSON object, found b'{")
-    assert text_columns(path, config)[0] == ["text"]
+    assert columns_of(path, config).texts == ["text"]
 
 
 @pytest.mark.parametrize("num_blank", [1, 60])
