@@ -70,7 +70,7 @@ def yaml_fields(stages: Sequence[Any] | None = None) -> Iterator[str]:
     models = yaml_schema(tuple(stages or STAGES))["definitions"]
     places = places_of(models)
     yield "# YAML\n"
-    yield "Every field that a dataset may have, made from the schema that `tokflow schema` writes."
+    yield "Every field that a dataset may have, made from the schema that `tokflow schema` prints."
     yield "A template such as `{{ env.NAME }}` may stand for any number, choice or text.\n"
     for model, place in places.items():
         yield f"## {f'`{place}`' if place else 'A dataset'} {{ #{place or 'dataset'} }}\n"

@@ -69,7 +69,7 @@ class Inspection:
 
 
 def inspect_output(
-    path: str | Path, *, num_sequences: int = 2, trust_remote_code: bool = False
+    path: str | Path | StoredOutput, *, num_sequences: int = 2, trust_remote_code: bool = False
 ) -> Inspection:
     """Return what the output at `path` holds; of each part, at most `num_sequences` of tokens.
 
@@ -80,7 +80,7 @@ def inspect_output(
 
     Raises: MissingOutputError where there is none, CorruptOutputError.
     """
-    found = find_output(path)
+    found = path if isinstance(path, StoredOutput) else find_output(path)
     found.store.check(found)
     notes: list[str] = []
     excerpts: list[Excerpt] = []

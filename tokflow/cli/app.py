@@ -22,7 +22,7 @@ COMMANDS = {
     "run": "Build what is missing or has changed, export it, and check what is new.",
     "plan": "Show what a run would build, and why. Builds nothing.",
     "init": "Look at raw files and write a YAML that declares a dataset of them.",
-    "schema": "Write the JSON schema of a dataset's YAML, for completion and checks in editors.",
+    "schema": "Print the JSON schema of a dataset's YAML, for completion and checks in editors.",
     "inspect": """Show what an output holds: counts, files, parents, the first sequences decoded.
 
     With --html write a page to browse as much of it as fits: tokens with their bytes, raw file, row

@@ -35,14 +35,13 @@ from tokflow.cli.terminal import (
     print_json,
     print_notices,
 )
-from tokflow.errors import ConfigError, TokflowError, explained
+from tokflow.errors import ConfigError, explained
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.raw_files import FileShare
-from tokflow.pipeline.results import BuildResult, Notice, Reporter
+from tokflow.pipeline.results import BuildResult, Reporter
 from tokflow.pools import SMALL_BYTES, Workers, get_ready, is_local, num_jobs
 from tokflow.shown import counted, duration, size
 from tokflow.store.versions import loaded_versions
@@ -77,7 +76,8 @@ def main(
         run = partial(_run_share, share=_read_share(shard, partitions, recheck=recheck))
     broken: dict[str, ConfigError] = {}
     datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)
-    documents = [_failed(name, error) for name, error in broken.items()]
+    documents: list[dict[str, Any]]
+    documents = [{"dataset": name, "error": error.fields()} for name, error in broken.items()]
     errors: list[Exception] = list(broken.values())
     for dataset in datasets:
         try:
@@ -90,7 +90,7 @@ def main(
             errors.append(error)
             problem = explained(error, where=dataset.name)
             print_error(str(problem), error)
-            documents.append(_failed(dataset.name, problem))
+            documents.append({"dataset": dataset.name, "error": problem.fields()})
     if json:
         print_json({"datasets": documents})
     return FAILED if any(of.get("problems") for of in documents) else exit_status(errors)
@@ -107,10 +107,6 @@ class _Asked:
     recheck: bool
     force: bool
     json: bool
-
-
-def _failed(name: str, error: TokflowError) -> dict[str, Any]:
-    return {"dataset": name, "error": error.fields()}
 
 
 def _read_share(shard: str, partitions: Words, *, recheck: bool) -> FileShare:
@@ -150,7 +146,7 @@ def _run_share(
             "`tokflow run` without --shard makes the rest when all shards are done",
             flush=True,
         )
-    return _document_of(graph, built), [failed.error for failed in built.failed]
+    return _document(dataset, built), [failed.error for failed in built.failed]
 
 
 def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exception]]:
@@ -179,7 +175,7 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
                 dataset.store.point_latest(planned.folder)
         if not asked.json:
             _say_nothing_to_do(plan)
-        return _document(plan) if asked.json else {}, []
+        return _document(dataset, plan) if asked.json else {}, []
     if not asked.force:
         from tokflow.pipeline.gc import check_room
 
@@ -192,7 +188,7 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
             forget_recorded(dataset)
         elif not is_partial:
             note_recorded(dataset, [made.output for made in built.made])
-    document = _document_of(plan.graph, built) | {"problems": problems}
+    document = _document(dataset, built) | {"problems": problems}
     return document, [failed.error for failed in built.failed]
 
 
@@ -225,7 +221,11 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
                 from tokflow.pipeline.run import build_dataset
 
                 built = build_dataset(plan.dataset, graph=plan.graph, **what, **asked.workers)
-                problems = _rechecked(plan.dataset, asked) if asked.recheck else []
+                if asked.recheck:  # which a run of Dagster does by itself
+                    from tokflow.audit.checks import recheck
+
+                    graph = graph_of(plan.dataset)
+                    problems = recheck(graph, graph.selected_keys(asked.partitions))
         if not asked.json:
             _say_what_came(plan, built, problems, asked)
     finally:
@@ -233,14 +233,6 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
         for problem in problems:
             print_error(problem)
     return built, problems
-
-
-def _rechecked(dataset: Dataset, asked: _Asked) -> list[str]:
-    """Compute the checks that a run of Dagster computes by itself; return what they found."""
-    from tokflow.audit.checks import recheck
-
-    graph = graph_of(dataset)
-    return recheck(graph, graph.selected_keys(asked.partitions))
 
 
 def _say_what_came(plan: Plan, built: BuildResult, problems: Sequence[str], asked: _Asked) -> None:
@@ -282,41 +274,30 @@ def _while_hashing(asked: _Asked, done: int, total: int | None) -> None:
         print(text, end=end, file=sys.stderr, flush=True)
 
 
-def _document(plan: Plan) -> dict[str, Any]:
-    """Return the JSON summary of a dataset that was up to date."""
-    outputs = [_output(planned, is_new=False) for planned in plan.planned]
-    notices = plan.totals.notices()
-    return _summary(plan.dataset, plan, notices, num_new=0, seconds=0.0, outputs=outputs)
-
-
-def _document_of(graph: BuildGraph, built: BuildResult) -> dict[str, Any]:
+def _document(dataset: Dataset, found: Plan | BuildResult) -> dict[str, Any]:
+    """Return the JSON summary of a dataset that was up to date, or of its build."""
+    document = {"dataset": dataset.name, "num_files": found.num_files, "left_out": found.left_out}
+    if isinstance(found, Plan):
+        document |= {"notices": found.totals.notices(), "failed": [], "problems": []}
+        outputs = [_output(planned, is_new=False) for planned in found.planned]
+        return {**document, "num_new": 0, "seconds": 0.0, "outputs": outputs}
     from tokflow.pipeline.describe import statistics_of
 
     outputs = [
-        {
-            **_output(made.output, is_new=made.is_new),
-            "counts": dict(made.manifest.counts),
-            "run": made.run,
-        }
-        for made in built.made
+        _output(made.output, is_new=made.is_new)
+        | {"counts": dict(made.manifest.counts), "run": made.run}
+        for made in found.made
     ]
-    return _summary(
-        graph.dataset,
-        built,
-        built.notices,
-        num_new=built.num_new,
-        seconds=round(built.seconds, 3),
-        outputs=outputs,
-        statistics=statistics_of(built),
-        failed=[failed.as_document() for failed in built.failed],
-    )
-
-
-def _summary(
-    dataset: Dataset, of: Plan | BuildResult, notices: Sequence[Notice], **others: Any
-) -> dict[str, Any]:
-    counts = {"num_files": of.num_files, "left_out": of.left_out, "notices": notices}
-    return {"dataset": dataset.name, **counts, "failed": [], "problems": [], **others}
+    return {
+        **document,
+        "notices": found.notices,
+        "failed": [failed.as_document() for failed in found.failed],
+        "problems": [],
+        "num_new": found.num_new,
+        "seconds": round(found.seconds, 3),
+        "outputs": outputs,
+        "statistics": statistics_of(found),
+    }
 
 
 def _output(output: Output | PlannedOutput, *, is_new: bool) -> dict[str, Any]:

@@ -19,7 +19,6 @@ import dagster as dg
 from tokflow.components.assets import asset_specs
 from tokflow.components.checks import check_specs, recheck
 from tokflow.components.code_server import reload_code
-from tokflow.components.console import CONSOLE_CONFIG, console_logger
 from tokflow.components.dagster_names import REPORT, asset_keys, build_job_name, is_partitioned
 from tokflow.components.failed_outputs import again_if_fetched
 from tokflow.components.history import definition_digest
@@ -119,35 +118,6 @@ def asset_job(
         executor_def=dg.in_process_executor,
     )
     return dg.Definitions(assets=[assets], jobs=[job]).resolve_job_def(name)
-
-
-class BuildJob(dg.JobDefinition):
-    """The job with a log for people on a terminal.
-
-    Of a job that has partitions Dagster 1.13 takes a default config only with a key; of one that
-    seems to have none it refuses a selection, which is therefore left to that job itself.
-    """
-
-    def __init__(self, job: dg.JobDefinition) -> None:
-        self._job = job
-        super().__init__(
-            name=job.name,
-            description=job.description,
-            graph_def=job.graph,
-            asset_layer=job.asset_layer,
-            resource_defs=job.resource_defs,
-            tags=job.tags,
-            executor_def=job.executor_def,
-            logger_defs={"console": console_logger},
-            config=CONSOLE_CONFIG,
-        )
-
-    def get_subset(self, **selection: Any) -> dg.JobDefinition:
-        """Return the job of a selection."""
-        is_of_assets = selection.get("asset_selection") or selection.get("asset_check_selection")
-        return (
-            self._job.get_subset(**selection) if is_of_assets else super().get_subset(**selection)
-        )
 
 
 def _build_selected(dataset: Dataset, context: dg.AssetExecutionContext) -> Iterator[Any]:

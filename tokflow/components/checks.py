@@ -11,7 +11,7 @@ from tokflow.components.dagster_names import (
     asset_key,
     asset_keys,
 )
-from tokflow.components.markdown import MAX_REASON, MAX_ROWS
+from tokflow.components.reports import MAX_REASON, MAX_ROWS
 from tokflow.errors import shortened
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of

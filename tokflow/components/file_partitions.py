@@ -15,16 +15,18 @@ import dagster as dg
 from tokflow.components.checks import check_files, log_check
 from tokflow.components.dagster_names import FILES, partition_set
 from tokflow.components.history import AssetHistory, Log
-from tokflow.components.markdown import (
+from tokflow.components.reports import (
     MAX_CHARACTERS,
     MAX_REASON,
     MAX_ROWS,
     WIDTH,
+    Metadata,
+    Page,
+    Report,
     escaped,
     for_shell,
     rows_table,
 )
-from tokflow.components.reports import Metadata, Page, Report
 from tokflow.errors import RawFileError, first_five
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import ratio

@@ -9,8 +9,7 @@ import dagster as dg
 from tokflow.components.dagster_names import REPORT, asset_key, asset_keys
 from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
-from tokflow.components.markdown import for_shell, small_picture, whole_pictures
-from tokflow.components.reports import Report
+from tokflow.components.reports import Report, for_shell, small_picture, whole_pictures
 from tokflow.errors import MissingOutputError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of

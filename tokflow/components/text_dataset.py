@@ -1,6 +1,5 @@
 """TextDataset: everything that Dagster does for the datasets of a YAML, and its scaffolder."""
 
-import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ import pydantic
 from tokflow.components.assets import asset_specs
 from tokflow.components.automation import build_schedule, files_sensor, scan_job
 from tokflow.components.broken import BrokenDataset, end_check
-from tokflow.components.build_job import BuildJob, asset_job, build_asset
+from tokflow.components.build_job import asset_job, build_asset
 from tokflow.errors import TokflowError
 from tokflow.pipeline.dataset import DEFAULT_STORE, Dataset
 from tokflow.pipeline.declared import (
@@ -54,27 +53,10 @@ class Attributes(pydantic.RootModel[dict[str, Any]]):
         return attributes_schema(stages=cls.stages)
 
 
-class DatasetParams(pydantic.BaseModel):
-    """Parameters that `dg scaffold defs` takes."""
+class DatasetScaffolder(dg.Scaffolder[Any]):
+    """Writes the YAML of a dataset of `data/raw/NAME/*`, which are looked at if they are there."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    files: list[str] | None = None
-    """Raw files of this machine to look at: paths, globs or folders, relative to the project."""
-    text: str | None = None
-    """Field or column that holds the text; by default the one that has most of it."""
-
-
-class DatasetScaffolder(dg.Scaffolder[DatasetParams]):
-    """Writes the YAML of a dataset. Without `files` it is one of `data/raw/NAME/*`, which are
-    looked at if they are there already."""
-
-    @classmethod
-    def get_scaffold_params(cls) -> type[DatasetParams]:
-        """Return the parameters."""
-        return DatasetParams
-
-    def scaffold(self, request: dg.ScaffoldRequest[DatasetParams]) -> None:
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write `defs.yaml` into the folder of the request, or nothing at all."""
         try:
             if request.scaffold_format != "yaml":
@@ -89,22 +71,16 @@ class DatasetScaffolder(dg.Scaffolder[DatasetParams]):
             file.write(text)
 
 
-def _scaffolded(request: dg.ScaffoldRequest[DatasetParams]) -> str:
-    name, params = as_name(request.target_path.name), request.params
-    root = request.project_root or Path.cwd()
+def _scaffolded(request: dg.ScaffoldRequest[Any]) -> str:
+    name, root = as_name(request.target_path.name), request.project_root or Path.cwd()
     project = find_project(root)
     if project is not None:
         check_new(name, request.target_path / YAML_NAMES[0], project)
     raw = root / "data/raw" / name
-    files = params.files
-    if files is None and any(format_of_name(path.name) for path in raw.rglob("*")):
-        files = [str(raw)]
-    if files is None:
-        suggested = dataclasses.replace(UNSEEN, documents={"text": params.text or "text"})
-        return dataset_yaml(name, [f"data/raw/{name}/*"], suggested, in_project=True)
-    patterns = patterns_of(files, here=root, store=root / DEFAULT_STORE)
-    suggested = suggest(patterns, text=params.text)
-    return dataset_yaml(name, shortened_to(root, patterns), suggested, in_project=True)
+    if not any(format_of_name(path.name) for path in raw.rglob("*")):
+        return dataset_yaml(name, [f"data/raw/{name}/*"], UNSEEN, in_project=True)
+    patterns = patterns_of([str(raw)], here=root, store=root / DEFAULT_STORE)
+    return dataset_yaml(name, shortened_to(root, patterns), suggest(patterns), in_project=True)
 
 
 @dg.scaffold_with(DatasetScaffolder)
@@ -220,7 +196,7 @@ def _jobs_of(
     made: Iterable[tuple[Dataset, dg.AssetsDefinition]], broken: Sequence[BrokenDataset]
 ) -> dg.Definitions:
     """Return the jobs and schedules of datasets, and the sensor that they share."""
-    builds = [(dataset, BuildJob(asset_job(dataset, assets))) for dataset, assets in made]
+    builds = [(dataset, asset_job(dataset, assets)) for dataset, assets in made]
     datasets = [dataset for dataset, _ in builds]
     jobs = [*(job for _, job in builds), *map(scan_job, datasets)]
     return dg.Definitions(

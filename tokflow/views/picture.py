@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install 'dagster-tokflow[report]'"
 
-OUTLINE_WIDTH, OUTLINE_MARGIN = 260, 14
-"""Pixels of an outline, which Dagster shows in a column of 267, and of its margin for numbers."""
-
 WIDTH = 4.6
 """Inches of 72 points, of every picture: two stand side by side on a wide page."""
 
@@ -99,8 +96,6 @@ class Picture:
     """Name, length and words of each of its bars."""
     full: float = 1.0
     """Length of a full bar."""
-    outline: str = ""
-    """Of any other: a small SVG of less than 700 characters, with the same shape and few words."""
 
     def markdown(self) -> str:
         """Return the picture as markdown that needs no other file."""
@@ -136,44 +131,7 @@ def make_picture(
         figure.savefig(file, transparent=True, format="svg", metadata=plain)
     svg = _NUMBERED.sub(r"\1", _PROLOG.sub("", file.getvalue().decode()))
     svg = re.sub(r"\s*\n\s*", "\n", svg).strip()
-    outline = "" if bars else _outline(axes)
-    fields: dict[str, Any] = {"bars": bars, "full": full, "outline": outline}
-    return Picture(name=name, title=title, svg=svg.encode(), note=note, **fields)
-
-
-def _outline(axes: "Axes") -> str:
-    """Return the first shape or line of axes as a small SVG, with some of the numbers at them."""
-    import numpy as np
-
-    box = axes.figure.bbox
-    scale = (OUTLINE_WIDTH - OUTLINE_MARGIN) / box.width
-    height = box.height * scale
-
-    def placed(points: Any) -> Any:
-        x, y = (np.asarray(points) * scale).T
-        return np.stack([x + OUTLINE_MARGIN, height - y], axis=1).round().astype(int)
-
-    shape: Any = [*axes.patches, *axes.lines][0]
-    points = placed(shape.get_transform().transform(shape.get_path().vertices))
-    steps = ",".join(f"{x},{y}" for x, y in np.diff(points, axis=0) if x or y)
-    fill = f"fill='{SERIES[0]}'" if axes.patches else f"fill='none' stroke='{SERIES[3]}'"
-    x0, x1, y0, y1 = *axes.get_xlim(), *axes.get_ylim()
-    across = [of for of in axes.get_xticklabels() if x0 <= of.get_position()[0] <= x1]
-    upward = [of for of in axes.get_yticklabels() if y0 <= of.get_position()[1] <= y1]
-    numbers = [
-        *((of, (of.get_position()[0], y0), (-6, 14)) for of in across[:: len(across) // 4 + 1]),
-        *((of, (x0, of.get_position()[1]), (-32, 4)) for of in upward[-1:]),
-    ]
-    words = [
-        f"<text x='{max(0, x + dx)}' y='{y + dy}'>{of.get_text()}</text>"
-        for of, point, (dx, dy) in numbers
-        for x, y in placed([axes.transData.transform(point)])
-    ]
-    return (
-        f"<svg xmlns='http://www.w3.org/2000/svg' width='{OUTLINE_WIDTH}' height='{height:.0f}' "
-        f"fill='{MUTED}' font-size='11'><path d='M{points[0][0]},{points[0][1]}l{steps}' {fill}/>"
-        f"{''.join(words)}</svg>"
-    )
+    return Picture(name=name, title=title, svg=svg.encode(), note=note, bars=bars, full=full)
 
 
 def bars_picture(

@@ -7,26 +7,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
-from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.inspection import Excerpt, Segment, inspect_output
 from tokflow.audit.token_texts import TokenTexts, drawn_token
 from tokflow.pipeline.describe import Description, Values, describe, describe_all, mixture_rows
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.selection.stage import SELECTION
-from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.shown import counted
-from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output
-from tokflow.store.tables import read_part, to_numpy
 from tokflow.tokens.shard import TokenShard, open_token_shard
 from tokflow.tokens.stage import TOKENS
 
@@ -35,17 +31,8 @@ FILE_BYTES = 2**23
 
 MAX_EXCERPTS = 4
 
-FILES_LOOKED_AT = 16
-"""Files in which a sequence of each part is looked for."""
-
-SEQUENCES_LOOKED_AT = 64
-"""The first sequences of a file, among which one of several documents is chosen."""
-
-SEGMENTS_SHOWN, TOKENS_SHOWN = 6, 120
-"""Segments of a sequence; tokens of one of them, at most, and of several fewer, down to a third."""
-
-CHARS_SHOWN = 480
-"""Characters of a segment, at most."""
+SEGMENTS_SHOWN, TOKENS_SHOWN = 6, 60
+"""Segments of an excerpt, and tokens of each, at most."""
 
 T = TypeVar("T")
 
@@ -210,132 +197,31 @@ def spread(all_of: Sequence[T], most: int) -> list[T]:
     return [all_of[number * len(all_of) // most] for number in range(most)]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShownToken:
-    """A token, or several that have a character together, as a page shows them."""
-
-    text: str
-    is_special: bool
-    is_loss: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShownSegment:
-    """Neighbouring tokens of one document, the first of them."""
-
-    document: str
-    """`<raw file>:<row>`."""
-    first: tuple[ShownToken, ...]
-    num_left_out: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShownSequence:
-    """One sequence or, where no file fills one by itself, the beginning of a part of a file."""
-
-    part: str
-    raw_file: str
-    sequence: int | None
-    """Its ordinal in the file; None where there are no sequences."""
-    segments: tuple[ShownSegment, ...]
-    num_segments: int
-    """Segments of the whole sequence; num_tokens and num_padding are of all of it, too."""
-    num_tokens: int
-    num_padding: int
-    is_padded_left: bool
-    """The padding comes before the segments."""
-    has_mask: bool
-    """False where every token is a loss token."""
-
-
-def make_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[ShownSequence]:
-    """Return the excerpts: of each part one and, of the largest, another.
+def find_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[Excerpt]:
+    """Return the beginning of each part as `tokflow inspect` finds it: of the first export or,
+    before there is one, of the first file that is packed, or split.
 
     Raises: CorruptOutputError.
     """
-    store, packing = facts.plan.dataset.store, facts.plan.dataset.packing
-    packed, splits = (
-        [store.read(of) for of in spread(folders, FILES_LOOKED_AT)]
-        for folders in (facts.folders(SEQUENCES), facts.folders(SPLIT))
-    )
-    of_parts = facts.split.parts if facts.split else {}
-    parts = sorted(of_parts, key=lambda part: -of_parts[part]["num_tokens"])
+    folders = facts.folders(SEQUENCES) or facts.folders(SPLIT)
+    made = [made for made, _ in facts.exports.values()]
+    made += [facts.plan.dataset.store.read(of) for of in folders[:1]]
+    trusted = texts.tokenizer.trust_remote_code
     return [
-        _excerpt(made, part, texts, packing.of_part(part).padding_side)
-        for number, part in enumerate(parts[: MAX_EXCERPTS - 1])
-        for made in (_with_part(packed, part) or _with_part(splits, part))[: 1 + (number == 0)]
+        excerpt
+        for output in made[:1]
+        for excerpt in inspect_output(output, num_sequences=1, trust_remote_code=trusted).excerpts[
+            :MAX_EXCERPTS
+        ]
     ]
 
 
-def _with_part(outputs: Sequence[StoredOutput], part: str) -> list[StoredOutput]:
-    """Return two of the outputs that have a sequence of a part, or tokens of it."""
-    names = {SEQUENCES.name: "num_sequences", SPLIT.name: "num_tokens"}
-    found = [of for of in outputs if of.manifest.counts[f"{part}.{names[of.manifest.stage]}"]]
-    return [found[0], found[-1]] if len(found) > 1 else found
-
-
-def _excerpt(made: StoredOutput, part: str, texts: TokenTexts, padding_side: str) -> ShownSequence:
-    split = Ancestry().split(made)
-    shard = split.shard
-    with report_damage_on_error(made, split, shard):
-        sequence, starts, lengths, documents = _segments(made, split, part)
-        num_tokens = int(lengths.sum())
-        rows = to_numpy(shard.documents(["row"])["row"])[documents[:SEGMENTS_SHOWN]]
-        raw_files, ordinals = shard.origins.of_rows(rows)
-        of_rows = zip(raw_files.to_pylist(), ordinals.tolist(), strict=True)
-        names = [f"{raw_file}:{row}" for raw_file, row in of_rows]
-        most = TOKENS_SHOWN // min(len(names), 3)
-        edges = zip(names, starts.tolist(), lengths.tolist(), strict=False)
-        return ShownSequence(
-            part=part,
-            raw_file=str(made.manifest.partition),
-            sequence=sequence,
-            segments=tuple(_segment(split, texts, *of, most=most) for of in edges),
-            num_segments=len(starts),
-            num_tokens=num_tokens,
-            num_padding=0 if sequence is None else length_of(made, part) - num_tokens,
-            is_padded_left=padding_side == "left",
-            has_mask=shard.has_loss_mask,
-        )
-
-
-def _segments(
-    made: StoredOutput, split: Split, part: str
-) -> tuple[int | None, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the first sequence of several documents, else the first, and where its segments begin
-    in the tokens of the split, their lengths and documents; of a split as many spans as are shown.
-
-    Of the sequences looked at one with as many segments as are shown is as good as one with more.
-    """
-    if SEGMENTS_NAME not in made.manifest.files:
-        spans, shown = split.spans(part), slice(SEGMENTS_SHOWN)
-        return None, spans.token_start[shown], spans.num_tokens[shown], spans.document[shown]
-    names = ["sequence", "token_start", "num_tokens", "document"]
-    num = min(SEQUENCES_LOOKED_AT, made.manifest.counts[f"{part}.num_sequences"])
-    rows = read_part(made.file(SEGMENTS_NAME), part, names, sequences=(0, num))
-    counts = np.bincount(rows["sequence"], minlength=num)
-    chosen = int(np.argmax(np.minimum(counts, SEGMENTS_SHOWN)))
-    is_in = rows["sequence"] == chosen
-    return chosen, *(rows[name][is_in] for name in names[1:])
-
-
-def _segment(
-    split: Split, texts: TokenTexts, document: str, start: int, length: int, *, most: int
-) -> ShownSegment:
-    """Return a segment of a split with its first tokens: at most `most`, up to `CHARS_SHOWN`
-    characters of them."""
-    stop, mask = start + min(length, most), split.loss_mask_source()
-    token_ids = split.token_source(is_lazy=True).read(start, stop).tolist()
-    is_loss = mask.read(start, stop).tolist() if mask else [True] * len(token_ids)
-    shown: list[ShownToken] = []
-    num_shown = 0
-    for ids, text in texts.pieces(token_ids):
-        if sum(len(of.text) for of in shown) > CHARS_SHOWN:
-            break
-        is_special = ids[0] in texts.special_ids
-        token = ShownToken(
-            text=drawn_token(text), is_special=is_special, is_loss=bool(is_loss[num_shown])
-        )
-        shown.append(token)
-        num_shown += len(ids)
-    return ShownSegment(document=document, first=tuple(shown), num_left_out=length - num_shown)
+def shown_tokens(segment: Segment, texts: TokenTexts) -> Iterator[tuple[str, bool, bool]]:
+    """Yield the first tokens of a segment: the text of each, whether it is a special token, and
+    whether it is a loss token."""
+    spans = [(of.is_supervised, of.token_ids) for of in segment.spans]
+    is_loss = [of for of, ids in spans or [(True, segment.token_ids)] for _ in ids]
+    at = 0
+    for ids, text in texts.pieces(segment.token_ids[:TOKENS_SHOWN]):
+        yield drawn_token(text), ids[0] in texts.special_ids, is_loss[at]
+        at += len(ids)

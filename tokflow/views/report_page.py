@@ -19,7 +19,14 @@ from tokflow.store.integrity import once_more
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.reference_version import described
 from tokflow.views.picture import INK, MUTED, SERIES, Picture, check_report, shortened_name
-from tokflow.views.report_facts import StoreFacts, make_excerpts, spread
+from tokflow.views.report_facts import (
+    SEGMENTS_SHOWN,
+    TOKENS_SHOWN,
+    StoreFacts,
+    find_excerpts,
+    shown_tokens,
+    spread,
+)
 from tokflow.views.report_pictures import (
     UNUSED,
     UNUSED_LOOKED_AT,
@@ -142,7 +149,9 @@ def _values(
         "texts": texts,
         "unused": _unused(use, texts) if use and texts else [],
         "use": use,
-        "excerpts": make_excerpts(facts, texts) if texts else [],
+        "max_segments": SEGMENTS_SHOWN,
+        "max_tokens": TOKENS_SHOWN,
+        "excerpts": find_excerpts(facts, texts) if texts else [],
     }
 
 
@@ -223,7 +232,7 @@ def rendered(values: Mapping[str, Any]) -> bytes:
         "label": label,
         "columns": shown_columns,
     }
-    environment.filters |= filters
+    environment.filters |= filters | {"tokens": partial(shown_tokens, texts=values["texts"])}
     page = environment.get_template("report.html").render(values)
     return page.encode(errors="replace")
 

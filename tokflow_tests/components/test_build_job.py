@@ -146,39 +146,6 @@ def test_a_range_after_a_build_has_the_same_events_and_leaves_everything_fresh(c
     assert reported(build(case)) == {}
 
 
-def test_the_terminal_shows_what_was_built_and_nothing_of_dagster(
-    case: Case, capsys: pytest.CaptureFixture[str]
-):
-    case.defs.resolve_job_def("small_build").execute_in_process(instance=case.instance)
-
-    lines = capsys.readouterr().err.splitlines()
-    said = [line.partition("small_build: ")[2] for line in lines]
-    assert [line.partition(":")[0] for line in said] == [
-        "raw files",
-        "tokenizer",
-        *(f"tokens {key}" for key in KEYS),
-        "split",
-        "sequences",
-        "export bin",
-        "export parquet",
-        "3 files",
-    ]
-    assert said[2].startswith("tokens a.txt: 3 documents, 34 tokens, ")
-    assert said[-1].startswith("3 files: 12 outputs new, 0 up to date, 12 recorded, ")
-
-
-def test_a_failure_on_the_terminal_is_a_sentence(case: Case, capsys: pytest.CaptureFixture[str]):
-    case.attributes["raw"] = {"files": "nowhere/*.txt"}
-
-    job = case.defs.resolve_job_def("small_build")
-    job.execute_in_process(instance=case.instance, raise_on_error=False)
-
-    first, second = capsys.readouterr().err.splitlines()
-    assert "small_build: small: " in first
-    assert "at least one file that matches" in first
-    assert second.endswith("failed. Steps failed: ['small_build_all'].")
-
-
 def test_damage_fails_the_run_until_it_is_mended(case: Case):
     build_dataset(case.dataset)
     path = graph_of(case.dataset).tokens("a.txt").folder / "tokens.bin"

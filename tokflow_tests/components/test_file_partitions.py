@@ -11,7 +11,7 @@ from tokflow.components.file_partitions import (
     status_metadata,
     sync_files,
 )
-from tokflow.components.markdown import MAX_CHARACTERS
+from tokflow.components.reports import MAX_CHARACTERS
 from tokflow.errors import ConfigError
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import Plan, make_plan

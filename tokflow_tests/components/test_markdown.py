@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tokflow.components.markdown import (
+from tokflow.components.reports import (
     MAX_CHARACTERS,
     WIDTH,
     code_block,

@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.components import run_build_job
 from tokflow.components.dagster_names import asset_keys, parents
-from tokflow.components.markdown import MAX_CHARACTERS
+from tokflow.components.reports import MAX_CHARACTERS
 from tokflow.pipeline.mixture import graph_of
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import walk
@@ -46,7 +46,7 @@ def test_a_report_is_made_last_and_one_that_cannot_be_drawn_is_a_warning_and_tri
     assert pasted(metadata["viewers"]).split("\n")[0] == viewer
     assert "![Document lengths](data:image/svg+xml;base64," in str(metadata["pictures"].value)
     small = [str(metadata[of].value) for of in ("document_lengths", "split_shares")]
-    assert small[0].startswith("![Document lengths](data:image/svg+xml,%3Csvg%20")
+    assert small[0].startswith("11 documents of 3 files; median ")
     assert small[1].split("\n")[2] == r"| train | ▇▇▇▇▇ | 67\.65 \% |"
     assert max(map(len, small)) <= MAX_CHARACTERS
     assert list(walk(Store(folder), folder)) == []  # nothing of note

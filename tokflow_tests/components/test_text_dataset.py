@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tokflow.components import TextDataset, decisions
-from tokflow.components.text_dataset import DatasetParams, DatasetScaffolder
+from tokflow.components.text_dataset import DatasetScaffolder
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import find_declarations, load_declared
 from tokflow.pipeline.project import Project
@@ -325,36 +325,35 @@ def test_what_dagster_adds_to_a_component_is_added(project: Path):
     assert load_dataset(path).name == "small"
 
 
-def scaffold(project: Path, name: str, **fields: Any) -> Path:
+def scaffold(project: Path, name: str, scaffold_format: Any = "yaml") -> Path:
     """Return the folder of a scaffold, made as dg makes it."""
     folder = project / "defs" / name
     folder.mkdir(parents=True)
     request = dg.ScaffoldRequest(
         type_name="tokflow.components.TextDataset",
         target_path=folder,
-        scaffold_format=fields.pop("format", "yaml"),
+        scaffold_format=scaffold_format,
         project_root=project,
-        params=DatasetParams(**fields),
+        params=None,
     )
     DatasetScaffolder().scaffold(request)
     return folder
 
 
 @pytest.mark.parametrize(
-    ("there", "fields", "files", "text"),
+    ("there", "files", "text"),
     [
-        ("none.jsonl", {"text": "content"}, "data/raw/new/*", "content"),
-        ("data/raw/new/a.jsonl", {}, "data/raw/new/*.jsonl", "body"),
-        ("a.jsonl", {"files": ["a.jsonl"], "text": "id"}, "a.jsonl", "id"),
+        ("none.jsonl", "data/raw/new/*", "text"),
+        ("data/raw/new/a.jsonl", "data/raw/new/*.jsonl", "body"),
     ],
 )
-def test_files_and_column_are_those_given_or_found_in_the_folder_where_they_are_to_be(
-    there: str, fields: dict[str, Any], files: str, text: str, tmp_path: Path
+def test_files_and_column_are_those_found_in_the_folder_where_they_are_to_be(
+    there: str, files: str, text: str, tmp_path: Path
 ):
     (tmp_path / there).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / there).write_text('{"body": "some text", "id": "1"}\n')
 
-    dataset = load_dataset(scaffold(tmp_path, "new", **fields) / "defs.yaml", base=tmp_path)
+    dataset = load_dataset(scaffold(tmp_path, "new") / "defs.yaml", base=tmp_path)
 
     assert (dataset.name, dataset.raw.files) == ("new", (files,))
     assert dataset.documents.text == text
@@ -369,14 +368,8 @@ def test_a_name_like_that_of_another_dataset_is_refused(tmp_path: Path):
     assert scaffold(project, "a-c").exists()
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [({"files": ["none.jsonl"]}, "found no such file"), ({"format": "python"}, "expected yaml")],
-)
-def test_what_fails_leaves_no_folder_that_dg_would_refuse(
-    tmp_path: Path, fields: dict[str, Any], message: str
-):
-    with pytest.raises(click.ClickException, match=message):
-        scaffold(tmp_path, "new", **fields)
+def test_what_fails_leaves_no_folder_that_dg_would_refuse(tmp_path: Path):
+    with pytest.raises(click.ClickException, match="expected yaml"):
+        scaffold(tmp_path, "new", "python")
 
     assert not (tmp_path / "defs/new").exists()

@@ -80,7 +80,6 @@ def test_dg_knows_the_component_its_fields_and_what_it_scaffolds_with(project: P
 
     assert "Raw text in, LLM training data out" in shown
     assert '"description": "The formats to write."' in shown
-    assert "Field or column that holds the text; by default the one" in shown
     sample = project.run("python", "-c", SAMPLE)
     assert "\n  raw:\n    files: data/raw/*.jsonl\n" in sample
     assert "\n  exports:\n    - '...'\n" in sample

@@ -8,7 +8,7 @@ import pytest
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
-from tokflow.views.report_facts import ShardSample, StoreFacts, make_excerpts, spread
+from tokflow.views.report_facts import ShardSample, StoreFacts, find_excerpts, shown_tokens, spread
 from tokflow.views.report_page import make_report
 from tokflow.views.report_pictures import count_ids, length_pictures, open_texts
 from tokflow_tests.chats import PLAIN, chat, chat_dataset
@@ -73,27 +73,28 @@ def test_tokens_that_are_no_pieces_of_the_text_are_decoded_alone(tmp_path: Path)
     assert list(texts.pieces([3, 5])) == [((3,), "w3"), ((5,), "w5")]
 
 
-def test_an_excerpt_has_the_documents_of_a_sequence_with_boundaries(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c", "defg"]}, packing={"sequence_length": 5})
-    facts = facts_of(dataset)
+def test_an_excerpt_has_the_documents_of_a_sequence_with_their_boundaries_and_padding(
+    tmp_path: Path,
+):
+    packing = {"sequence_length": 7, "strategy": "greedy", "padding_side": "left"}
+    texts = {"a.jsonl": ["ab", "c", "defg"]}
+    facts = facts_of(declare(tmp_path, texts, packing=packing, exports=["parquet"]))
+    texts_of_tokens = texts_of(facts)
 
-    (excerpt,) = make_excerpts(facts, texts_of(facts))
+    (excerpt,) = find_excerpts(facts, texts_of_tokens)
 
-    assert (excerpt.sequence, excerpt.num_tokens, excerpt.has_mask) == (0, 5, False)
-    shown = {of.document: [token.text for token in of.first] for of in excerpt.segments}
-    assert shown == {"a.jsonl:0": ["a", "b", "<eos>"], "a.jsonl:1": ["c", "<eos>"]}
-
-
-def test_an_excerpt_has_its_padding_on_the_side_that_the_model_sees_it(tmp_path: Path):
-    packing = {"sequence_length": 8, "strategy": "one_document", "padding_side": "left"}
-    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, packing=packing)
-    facts = facts_of(dataset)
-
-    (excerpt,) = make_excerpts(facts, texts_of(facts))
-
-    assert (excerpt.num_padding, excerpt.is_padded_left) == (5, True)
-    page = make_report(dataset).html.decode().partition('class="text"')[2]
-    assert page.index("5 padding") < page.index("a.jsonl:0") < page.index(">a</")
+    assert excerpt.name == "train: sequence 0"
+    shown = {
+        of.document: [text for text, _, _ in shown_tokens(of, texts_of_tokens)]
+        for of in excerpt.segments
+    }
+    assert shown == {
+        None: ["<eos>"] * 2,
+        "a.jsonl:0": ["a", "b", "<eos>"],
+        "a.jsonl:1": ["c", "<eos>"],
+    }
+    page = make_report(facts.plan.dataset).html.decode().partition('class="text"')[2]
+    assert page.index("2 padding") < page.index("a.jsonl:0") < page.index(">a</")
 
 
 def test_no_more_documents_and_sequences_are_looked_at_than_a_report_may(
@@ -131,25 +132,15 @@ def test_lengths_of_few_values_have_a_tick_each(tmp_path: Path):
     assert b"0.6" not in ticks
 
 
-def test_an_excerpt_of_a_long_document_has_its_beginning(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": ["a" * 400 + "z"]}, packing={"sequence_length": 402})
-    facts = facts_of(dataset)
+def test_without_an_export_an_excerpt_is_of_what_is_packed_or_split(tmp_path: Path):
+    declared = {"a.jsonl": ["a" * 400 + "z"]}
+    facts = facts_of(declare(tmp_path, declared, packing={"sequence_length": 402}, exports=[]))
 
-    (excerpt,) = make_excerpts(facts, texts_of(facts))
+    (excerpt,) = find_excerpts(facts, texts_of(facts))
 
     (segment,) = excerpt.segments
-    assert len(segment.first) + segment.num_left_out == 402
-    assert len(segment.first) == 120
-
-
-def test_files_that_fill_no_sequence_are_shown_as_they_are_split(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, packing={"sequence_length": 100})
-    facts = facts_of(dataset)
-
-    (excerpt,) = make_excerpts(facts, texts_of(facts))
-
-    assert excerpt.sequence is None
-    assert [of.text for of in excerpt.segments[0].first] == ["a", "b", "<eos>"]
+    assert len(segment.token_ids) == 402
+    assert len([*shown_tokens(segment, texts_of(facts))]) == 60
 
 
 def test_chats_have_a_section_with_their_numbers(tmp_path: Path, small: StoreFacts):
