@@ -10,7 +10,7 @@ from tokflow.cli.options import Json
 from tokflow.cli.terminal import print_json, print_styled, print_table
 from tokflow.exports import FORMATS, check_format
 
-LINE_LENGTH = 96
+LINE_LENGTH = 90
 
 
 def main(
@@ -43,10 +43,7 @@ def _print_format(name: str) -> None:
     for option in documented:
         default = "" if option["default"] is None else f" = {option['default']!r}"
         print(f"  {option['name']}{default}")
-        print(textwrap.fill(option["description"], LINE_LENGTH, **_INDENTED))
-
-
-_INDENTED: dict[str, Any] = {"initial_indent": " " * 6, "subsequent_indent": " " * 6}
+        print(textwrap.indent(textwrap.fill(option["description"], LINE_LENGTH), " " * 6))
 
 
 def _document(name: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from tokflow.errors import ConfigError, TokflowError, shortened
 from tokflow.pipeline.dataset import DEFAULT_STORE
 from tokflow.pipeline.declared import YAML_NAMES, load_datasets
 from tokflow.pipeline.mixture import graph_of
-from tokflow.pipeline.project import Project, find_project
+from tokflow.pipeline.project import find_project
 from tokflow.pipeline.raw_patterns import as_name, name_of, patterns_of, shortened_to
 from tokflow.pipeline.run import make_output
 from tokflow.pipeline.suggestion import Suggestion, suggest
@@ -69,12 +69,20 @@ def main(
     within = project_here if defs and output is None else find_project(folder)
     base = within.root if within else folder.resolve()
     patterns = patterns_of(files, here=Path.cwd(), store=base / DEFAULT_STORE)
-    name = _typed(name) if name else as_name(_name_of_output(output) or name_of(patterns))
+    if name and as_name(name) != name:
+        raise ConfigError(
+            where="--name",
+            expected="letters, digits, and - or _ between them",
+            found=repr(name),
+            remedy=f"write {as_name(redact(name))}",
+        )
+    name = name or as_name(_name_of_output(output) or name_of(patterns))
     default = defs / name / YAML_NAMES[0] if defs else Path(f"{name}.yaml")
     output = _absolute(output or default)
     _check_free(output)
-    is_declared = project_here is not None and _is_declared(output, project_here)
-    if project_here and is_declared:
+    is_declared = False
+    if project_here and output.name in YAML_NAMES and output.is_relative_to(project_here.defs):
+        is_declared = True
         check_new(name, output, project_here)
     section = _tokenizer_section(tokenizer, base)
     suggested, named = suggest(patterns, text=text), shortened_to(base, patterns)
@@ -128,24 +136,8 @@ def _tokenizer_section(name: str | None, base: Path) -> dict[str, Any] | None:
     return fields
 
 
-def _typed(name: str) -> str:
-    if as_name(name) != name:
-        raise ConfigError(
-            where="--name",
-            expected="letters, digits, and - or _ between them",
-            found=repr(name),
-            remedy=f"write {as_name(redact(name))}",
-        )
-    return name
-
-
 def _absolute(path: Path) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100 (without following links)
-
-
-def _is_declared(output: Path, project: Project) -> bool:
-    """Return whether a file is a `defs.yaml` of a project."""
-    return output.name in YAML_NAMES and output.is_relative_to(project.defs)
 
 
 def _name_of_output(output: Path | None) -> str | None:

@@ -19,7 +19,6 @@ from tokflow.cli.terminal import (
     print_table,
 )
 from tokflow.errors import ConfigError, TokflowError, shortened
-from tokflow.exports import ExportConfig
 from tokflow.exports.presets import in_one_line
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import mixture_rows
@@ -135,7 +134,9 @@ def _print(plan: Plan) -> None:
         )
         if (num := bytes_to_write(plan)) and (free := free_bytes(plan.dataset.store)) is not None:
             print(f"new tokens and exports: about {size(num)} to write, {size(free)} free")
-        _print_options(plan.dataset.exports)
+        for config in plan.dataset.exports:
+            if len(config.plain) > 1:  # with what a preset stands for
+                print(printable(f"{config.name}: {in_one_line(config.plain)}"))
         _print_failures([of.failure for of in missing if of.failure])
     if proposed := plan.graph.files.proposed_group():
         print(proposed)
@@ -190,13 +191,6 @@ def _row(outputs: Sequence[PlannedOutput], dataset: str) -> Sequence[str]:
     seconds = sum(of.estimated_seconds for of in outputs)
     name = f"{source}{first.output.label}{more}"
     return first.stage, name, size(num_bytes), duration(seconds), first.reason
-
-
-def _print_options(exports: Sequence[ExportConfig]) -> None:
-    """Print the options of exports that have some, those that a preset stands for too."""
-    for config in exports:
-        if len(config.plain) > 1:
-            print(printable(f"{config.name}: {in_one_line(config.plain)}"))
 
 
 def _print_failures(failures: Sequence[PastFailure]) -> None:

@@ -54,18 +54,15 @@ def forget_recorded(dataset: Dataset) -> None:
 
 
 def _note(outputs: Outputs) -> dict[str, str]:
+    """Return the note: Dagster's folder, which is the same with DAGSTER_HOME set to the project and
+    without it, and a digest of the outputs."""
     names = sorted(f"{of.stage}/{of.name} {of.fingerprint}" for of in outputs)
-    return {
-        "instance": str(_state()),
-        "outputs": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
-    }
-
-
-def _state() -> Path:
-    """Return Dagster's folder, the same with DAGSTER_HOME set to the project and without it."""
     home = os.environ.get("DAGSTER_HOME")
     inside = Path(home or project_root()) / ".dagster"
-    return Path(home) if home and not inside.is_dir() else inside
+    return {
+        "instance": home if home and not inside.is_dir() else str(inside),
+        "outputs": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
+    }
 
 
 def build_recorded(graph: BuildGraph, **options: Any) -> "RecordedBuild":

@@ -39,9 +39,13 @@ def select(
         datasets = [dataset for dataset, _ in of_files]
         first: dict[Path, Path] = {}
         for dataset, config in of_files:
-            if dataset.folder in first:
-                raise _in_one_folder(dataset, first[dataset.folder], config)
-            first[dataset.folder] = config
+            if (other := first.setdefault(dataset.folder, config)) is not config:
+                raise ConfigError(
+                    where="--config",
+                    expected="datasets of different names, or with different stores",
+                    found=f"{dataset.name!r} in {dataset.store.name} for both {other} and {config}",
+                    remedy="rename one of them, or leave one out",
+                )
     else:
         datasets = _load(names, opened, broken)
     if is_one and len(datasets) > 1:
@@ -112,14 +116,4 @@ def _none_declared(where: str, declared: Mapping[str, Declaration]) -> ConfigErr
         if project
         else "go to a folder of a project, whose pyproject.toml has [tool.dg.project], name it by "
         "--project, or name a file by --config",
-    )
-
-
-def _in_one_folder(dataset: Dataset, first: Path, second: Path) -> ConfigError:
-    """Return the error of two datasets that would be built in one folder."""
-    return ConfigError(
-        where="--config",
-        expected="datasets of different names, or with different stores",
-        found=f"{dataset.name!r} in {dataset.store.name} for both {first} and {second}",
-        remedy="rename one of them, or leave one out",
     )

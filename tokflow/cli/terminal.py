@@ -138,17 +138,13 @@ def print_error(message: str, error: BaseException | None = None) -> None:
 def print_json(document: object) -> None:
     """Print the JSON document of a command, with unprintable characters as JSON escapes."""
     text = shown_text(json.dumps(document, indent=1, ensure_ascii=False, default=_plain))
-    text = re.sub(r"[^\n\x20-\x7e]", lambda found: _json_escaped(found[0]), text)
-    print(text, flush=True)
+    unshown = {of for of in set(text) - {"\n"} if printable(of) != of}
+    print(text.translate({ord(of): json.dumps(of)[1:-1] for of in unshown}), flush=True)
 
 
 def _plain(value: Any) -> object:
     is_one = is_dataclass(value) and not isinstance(value, type)
     return asdict(value) if is_one else str(value)
-
-
-def _json_escaped(character: str) -> str:
-    return character if printable(character) == character else json.dumps(character)[1:-1]
 
 
 def print_table(
@@ -185,10 +181,9 @@ def print_chat(spans: "Sequence[ChatSpan]") -> None:
     what is supervised is green on a terminal."""
     from tokflow.audit.token_texts import drawn
 
-    labels = [f"{'✓' if of.is_supervised else ' '} {of.role}" for of in spans]
     labels = [
-        f"{label}: {of.reason}" if of.reason else label
-        for label, of in zip(labels, spans, strict=True)
+        f"{'✓' if of.is_supervised else ' '} {of.role}{f': {of.reason}' if of.reason else ''}"
+        for of in spans
     ]
     width = max(map(len, labels), default=0)
     for label, of in zip(labels, spans, strict=True):

@@ -21,10 +21,9 @@ from tokflow.cli.options import (
 from tokflow.cli.selection import select
 from tokflow.cli.terminal import exit_status, print_error, print_json, print_table, shown_path
 from tokflow.documents import DocumentsConfig, DocumentSource, Render
-from tokflow.errors import ConfigError, RawFileError, explained
+from tokflow.errors import ConfigError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
-from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.shown import size
@@ -69,7 +68,7 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_kept: bool) -> d
         render = open_renderer(dataset.documents, tokenizer) if is_kept else None
         engine = engine_for(encoding, dataset.documents)
     if is_kept and file is None:
-        file = graph.raw_file(_first_key(graph)).path
+        file = graph.raw_file(next(iter(graph.sources))).path
     sample = None if file is None else _measure(engine, file, dataset.documents, render)
     fields = asdict(tokenizer)
     del fields["stored"]
@@ -87,17 +86,6 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_kept: bool) -> d
         "auto_tokenizer": describe_rebuilt(tokenizer.folder),
         "sample": sample,
     }
-
-
-def _first_key(graph: BuildGraph) -> str:
-    for key in graph.sources:
-        return key
-    raise RawFileError(
-        where=f"dataset {graph.dataset.name}",
-        expected="a raw file to measure its tokenizer on",
-        found="none",
-        remedy="name one with --file",
-    )
 
 
 def _measure(

@@ -9,7 +9,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import chdir, suppress
+from contextlib import chdir
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,13 +22,9 @@ import yaml
 
 from tokflow.cli import set_by_default
 from tokflow.cli.options import Expose, Json, ProjectFolder
-from tokflow.cli.terminal import DONE, FAILED, print_error, print_json, shown_path
-from tokflow.errors import ConfigError, TokflowError
-from tokflow.pipeline.declared import list_declared, load_declared
+from tokflow.cli.terminal import DONE, FAILED, print_error, print_json
+from tokflow.errors import ConfigError
 from tokflow.pipeline.project import project_root, state_home
-from tokflow.shown import viewer_command
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 QUIET = {"telemetry": {"enabled": False}, "nux": {"enabled": False}}
 """Settings written if there is no dagster.yaml; without them pages load a script from
@@ -74,8 +70,16 @@ def main(
             found="none installed",
             remedy="run `pip install 'dagster-tokflow[ui]'`; all other commands work without it",
         )
-    if not expose and host not in LOOPBACK:
-        _refuse_unless_loopback(host)
+    from tokflow.components.webserver import is_loopback
+
+    if not (expose or is_loopback(host)):
+        raise ConfigError(
+            where="--host",
+            expected="an address that only this machine reaches, such as 127.0.0.1, since the web "
+            "UI has no login and anyone who reaches it can run code as you",
+            found=repr(host),
+            remedy="use an SSH tunnel instead, or add --expose-without-login",
+        )
     root = project_root()
     home = Path(os.environ.get("DAGSTER_HOME") or state_home(root))
     location = code_location(root)
@@ -94,23 +98,10 @@ def main(
     if not (os.environ.get("DAGSTER_HOME") or settings.is_file()):
         home.mkdir(exist_ok=True)
         settings.write_text(yaml.safe_dump(QUIET))
-    environment = {name: os.environ[name] for name in os.environ if name not in set_by_default}
-    environment |= {"DAGSTER_DISABLE_TELEMETRY": "1", "DAGSTER_HOME": str(home)}
+    own = {"DAGSTER_DISABLE_TELEMETRY": "1", "DAGSTER_HOME": str(home)}
+    environment = {name: of for name, of in os.environ.items() if name not in set_by_default} | own
     with chdir(root):
         return serve(location, host=host, port=port, environment=environment)
-
-
-def _refuse_unless_loopback(host: str) -> None:
-    from tokflow.components.webserver import is_loopback
-
-    if not is_loopback(host):
-        raise ConfigError(
-            where="--host",
-            expected="an address that only this machine reaches, such as 127.0.0.1, since the web "
-            "UI has no login and anyone who reaches it can run code as you",
-            found=repr(host),
-            remedy="use an SSH tunnel instead, or add --expose-without-login",
-        )
 
 
 def _free_port(host: str, port: int) -> int:
@@ -227,8 +218,7 @@ class _Services:
         self._start("daemon", ["-c", RUN_DAEMON, "run", "--log-level", "warning", *target])
         address = url(host, port)
         if self._wait(lambda: _is_guarded(address)):
-            print(f"Dagster's web UI: {address} (Ctrl-C ends it)")
-            _print_pages()
+            print(f"Dagster's web UI: {address} (Ctrl-C ends it)", flush=True)
             self._wait(lambda: False)
 
     def stop(self) -> None:
@@ -268,23 +258,6 @@ class _Services:
                 return True
             time.sleep(POLL_SECONDS)
         return False
-
-
-def _print_pages() -> None:
-    """Print where the report of each dataset is, and the command that makes a viewer of each
-    export."""
-    from tokflow.views.report_page import REPORT_PATH
-
-    for name, declaration in list_declared().items():
-        with suppress(TokflowError):
-            dataset = load_declared(declaration)
-            store, report = dataset.store, dataset.folder / REPORT_PATH
-            if report.is_file():
-                print(f"report of {name}: {shown_path(report, store)}")
-            for of in dataset.exports:
-                if (folder := dataset.folder / "exports" / of.name).is_dir():
-                    print(f"viewer of {name}: {viewer_command(shown_path(folder, store))}")
-    sys.stdout.flush()
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> bool:

@@ -55,12 +55,21 @@ def _spec(dataset: Dataset, stage: str, name: str) -> dg.AssetSpec:
     step, of_parents = stage_named(dataset.stages, stage), parents(dataset, stage, name)
     translator = translator_of(dataset)
     if step is None:
-        kinds = {OWN_ASSETS[stage].kind}
-        config: Any = _raw_config(dataset) if kinds == {"file"} else {}
+        kinds, fields = {OWN_ASSETS[stage].kind}, dict[str, Any]()
+        if kinds == {"file"}:
+            beside = {"config", "split", "revision"}
+            fields = dataset.raw.model_dump(include=beside, exclude_none=True)
+            fields |= {"files": list(dataset.raw.files)}
     else:
         kinds, config = {*step.kinds(dataset, name)}, step.variants(dataset)[name]
-    fields = config if isinstance(config, dict) else config.model_dump(exclude_defaults=True)
+        fields = config if isinstance(config, dict) else config.model_dump(exclude_defaults=True)
     shown = {"config": dg.MetadataValue.json(_redacted(fields))} if fields else {}
+    freshness = None
+    if step and step.has_latest and dataset.schedule:
+        # Overdue once two scheduled builds have not made or confirmed it; the warning comes half a
+        # pause earlier.
+        pause = longest_pause(dataset.schedule)
+        freshness = dg.FreshnessPolicy.time_window(fail_window=2 * pause, warn_window=1.5 * pause)
     return dg.AssetSpec(
         asset_key(dataset, stage, name),
         deps=[dg.AssetDep(of, partition_mapping=mapping) for of, mapping in of_parents.items()],
@@ -72,13 +81,8 @@ def _spec(dataset: Dataset, stage: str, name: str) -> dg.AssetSpec:
         description=translator.description(dataset, stage, name),
         metadata={**shown, **column_metadata(dataset, stage, name)},
         code_version=code_version(dataset, stage, name),
-        freshness_policy=_freshness_of(dataset.schedule) if step and step.has_latest else None,
+        freshness_policy=freshness,
     )
-
-
-def _raw_config(dataset: Dataset) -> dict[str, Any]:
-    shown = dataset.raw.model_dump(include={"config", "split", "revision"}, exclude_none=True)
-    return {**shown, "files": list(dataset.raw.files)}
 
 
 def _redacted(value: Any) -> Any:
@@ -88,15 +92,6 @@ def _redacted(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_redacted(of) for of in value]
     return redact(value) if isinstance(value, str) else value
-
-
-def _freshness_of(schedule: str | None) -> dg.FreshnessPolicy | None:
-    """Return the policy that an export is overdue once two scheduled builds have not made or
-    confirmed it; the warning comes half a pause earlier."""
-    if schedule is None:
-        return None
-    pause = longest_pause(schedule)
-    return dg.FreshnessPolicy.time_window(fail_window=2 * pause, warn_window=1.5 * pause)
 
 
 DOCUMENT_COLUMNS = {

@@ -22,11 +22,6 @@ from tokflow.shown import clipped, counted, printable
 FILES_CHECK = "every_file_is_built"
 """The check of the list of raw files, and no other asset."""
 
-OWN_CHECKS = {
-    FILES: {FILES_CHECK: "Every raw file is built: none has failed, and none is new or stale."}
-}
-"""Checks of assets that no stage makes; never blocking, for in their run all may be built yet."""
-
 
 def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     """Return the checks of an asset as they are declared before it runs.
@@ -40,8 +35,10 @@ def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
         )
         for name, check in CHECKS.get(stage, {}).items()
     ]
-    own = OWN_CHECKS.get(stage, {})
-    return [*specs, *(dg.AssetCheckSpec(of, asset=key, description=own[of]) for of in own)]
+    if stage == FILES:  # never blocking, for in its run all may be built yet
+        about = "Every raw file is built: none has failed, and none is new or stale."
+        specs.append(dg.AssetCheckSpec(FILES_CHECK, asset=key, description=about))
+    return specs
 
 
 def recheck(dataset: Dataset, asked: Collection[dg.AssetCheckKey]) -> Iterator[dg.AssetCheckResult]:
@@ -81,7 +78,13 @@ def check_files(key: dg.AssetKey, statuses: Sequence[FileStatus]) -> dg.AssetChe
     others = [of for of in statuses if of.state in ("stale", "new")]
     said = [f"{counted(len(failed), 'file')} failed"] if failed else []
     said += [f"{counted(len(others), 'file')} not built yet"] if others else []
-    rows = [_row_of_file(of) for of in [*failed, *others][:MAX_SHOWN]]
+    rows = []
+    for of in [*failed, *others][:MAX_SHOWN]:
+        cause, _, remedy = of.reason.partition("; ")
+        texts = {"file": of.key, "state": of.state, "cause": cause}
+        texts |= {"remedy": remedy or "run the build job"}
+        shown = {name: printable(text, keep="\n\t") for name, text in texts.items()}
+        rows.append(dg.TableRecord({name: clipped(shown[name], MAX_REASON) for name in shown}))
     metadata: dict[str, Any] = {
         "num_files": len(statuses),
         "num_failed": len(failed),
@@ -96,15 +99,6 @@ def check_files(key: dg.AssetKey, statuses: Sequence[FileStatus]) -> dg.AssetChe
         severity=severity.ERROR if failed else severity.WARN,
         description=", ".join(said) or None,
         metadata=metadata,
-    )
-
-
-def _row_of_file(status: FileStatus) -> dg.TableRecord:
-    cause, _, remedy = status.reason.partition("; ")
-    texts = {"file": status.key, "state": status.state, "cause": cause}
-    texts |= {"remedy": remedy or "run the build job"}
-    return dg.TableRecord(
-        {name: clipped(printable(text, keep="\n\t"), MAX_REASON) for name, text in texts.items()}
     )
 
 

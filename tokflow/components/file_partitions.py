@@ -283,7 +283,11 @@ def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
     summary = {"num_bytes": raw.num_bytes}
     if raw.is_group:
         rows = [
-            {"raw_file": of.key, "num_bytes": of.num_bytes, "sha256": _shown_sha256(of)}
+            {
+                "raw_file": of.key,
+                "num_bytes": of.num_bytes,
+                "sha256": "fetched as it is read" if of.version else of.sha256[:16],
+            }
             for of in raw.files
         ]
         summary = {"num_files": len(rows), **summary}
@@ -293,10 +297,6 @@ def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
         details |= {} if hub is None else {"commit": hub.commit}
         page = Page(summary=summary, details=details, own=own)
     return Report(raw.sha256, page.metadata, f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
-
-
-def _shown_sha256(raw: RawFile) -> str:
-    return raw.sha256[:16] if raw.version is None else "fetched as it is read"
 
 
 def _report_files(

@@ -95,11 +95,6 @@ class RecordedBuild:
     checks: Sequence[dg.AssetCheckResult] = ()
     """Results of the checks that the run selects, which its step is to yield."""
 
-    @property
-    def is_news(self) -> bool:
-        """True if a page about the dataset may say something else than before."""
-        return bool(self.num_recorded or self.built.failed)
-
 
 def build_in_run(
     context: dg.AssetExecutionContext, graph: BuildGraph, options: BuildOptions
@@ -114,7 +109,8 @@ def build_in_run(
     try:
         recorded = _build_all(context, graph, options)
         is_bad = recorded.failure is not None
-        is_news = recorded.is_news and (is_bad or options.is_of_all_files(dataset))
+        is_other = bool(recorded.num_recorded or recorded.built.failed)
+        is_news = is_other and (is_bad or options.is_of_all_files(dataset))
         record_pages(context, dataset, is_news=is_news, is_asked=is_asked and not is_bad)
     except Exception:
         mark_failed(context, dataset, exports_and_files(dataset))
@@ -182,9 +178,9 @@ def _build_one(
     failed = _checked(build, recorder, shown, options.workers)
     built = replace(build.result(), seconds=time.perf_counter() - started)
     files, new = counted(built.num_files, "file"), counted(built.num_new, "output")
-    num_old, num_recorded = len(built.made) - built.num_new, recorder.num_recorded
-    said = f"{files}: {new} new, {num_old:,} up to date, {num_recorded:,} recorded"
-    say(f"{said}, {duration(built.seconds)}")
+    num_recorded = sum(map(len, recorder.entered.values()))
+    said = f"{files}: {new} new, {len(built.made) - built.num_new:,} up to date"
+    say(f"{said}, {num_recorded:,} recorded, {duration(built.seconds)}")
     problems = _said(failed, dg.AssetCheckSeverity.ERROR)
     warnings = _said(failed, dg.AssetCheckSeverity.WARN)
     failure = _failure(build.graph, built, options, problems)
@@ -213,8 +209,14 @@ def _failure(
 ) -> dg.Failure | None:
     """Return why a run fails; None where all is well."""
     asked = options.partitions or ()
-    lost = [_failure_of_lost(graph, key) for key in asked if key not in graph.partitions]
-    errors = {of.name: of.error for of in (*built.failed, *lost)}
+    errors = {of.name: of.error for of in built.failed}
+    for key in asked:
+        if key not in graph.partitions:  # which Dagster knows and the dataset does not have
+            try:
+                graph.documents(key)  # of a file that a limit does not take
+                graph.raw(key)
+            except RawFileError as error:
+                errors[key] = error
     if not errors and not problems:
         return None
     if options.asked is not None and any(
@@ -225,16 +227,6 @@ def _failure(
     is_of_files = any(key in graph.partitions for key in errors)
     num_keys = len(asked or graph.partitions) if is_of_files else 1
     return failure_of(graph, errors, num_keys=num_keys, problems=problems)
-
-
-def _failure_of_lost(graph: BuildGraph, key: str) -> StageFailure:
-    """Return the failure of a partition that Dagster knows and the dataset does not have."""
-    try:
-        graph.documents(key)  # of a file that a limit does not take
-        graph.raw(key)
-    except RawFileError as error:
-        return StageFailure(RAW, key, error)
-    raise LookupError(key)
 
 
 def _said(
@@ -276,17 +268,12 @@ class _Recorder(Reporter):
         """Histories of the assets of this stage, as they were when it began."""
         self._made: dict[tuple[str, str], list[Output]] = {}
         """Every output that is there, by asset."""
-        self._recorded: dict[tuple[str, str], list[Output]] = {}
+        self.entered: dict[tuple[str, str], list[Output]] = {}
         """Outputs that were new to Dagster, by asset."""
         self.results: list[dg.AssetCheckResult] = []
         """Checks that the run selects."""
         self._failed: dict[tuple[str, str], list[dg.AssetCheckResult]] = {}
         """Checks that fail, of each asset that was checked."""
-
-    @property
-    def num_recorded(self) -> int:
-        """Outputs that were new to Dagster."""
-        return sum(map(len, self._recorded.values()))
 
     def may_begin(self, stage: str) -> bool:
         """Return whether a stage may begin: one that is made of all files only where checks of
@@ -307,7 +294,7 @@ class _Recorder(Reporter):
         self._histories = {}
         if step.has_engine:
             stay = {of.name for of in self._dataset.stages if of.decides_all}
-            for outputs in (self._made, self._recorded):
+            for outputs in (self._made, self.entered):
                 for asset in [asset for asset in outputs if asset[0] not in stay]:
                     del outputs[asset]
             self._waiting = [of for of in self._waiting if of.output.step.decides_all]
@@ -348,7 +335,7 @@ class _Recorder(Reporter):
         self._made.setdefault(asset, []).append(output)
         history = self._history(asset)
         if history.unrecorded({partition: data_version(output)}):
-            self._recorded.setdefault(asset, []).append(output)
+            self.entered.setdefault(asset, []).append(output)
         elif not self._is_told_again(output):
             return
         history.record({partition: report(made)}, self._context.log_event)
@@ -385,7 +372,7 @@ class _Recorder(Reporter):
                 is_selected = dg.AssetCheckKey(key, outcome.name) in selected
                 if is_selected:
                     self.results.append(result)
-                elif outcome.is_news or asset in self._recorded:
+                elif outcome.is_news or asset in self.entered:
                     log_check(self._context.log_event, result)
                 self._failed[asset] += [] if result.passed else [result]
         return [of for failed in self._failed.values() for of in failed]

@@ -225,31 +225,6 @@ def schema() -> dict[str, Any]:
     return TextDataset.get_model_cls().model_json_schema()
 
 
-def test_every_field_has_the_description_under_it(schema: dict[str, Any]):
-    assert set(schema["properties"]) == {*Dataset.model_fields, "defaults", "datasets"}
-    undescribed = [
-        f"{name}.{field}"
-        for name, model in {"": schema, **schema["$defs"]}.items()
-        for field, properties in model.get("properties", {}).items()
-        if not properties.get("description")
-    ]
-    assert undescribed == []
-    tokenizer = schema["$defs"]["TokenizerConfig"]["properties"]
-    assert tokenizer["bos"]["description"].startswith("first: the BOS id begins each document")
-
-
-def test_the_schema_allows_what_a_yaml_holds(schema: dict[str, Any]):
-    files = schema["$defs"]["RawConfig"]["properties"]["files"]["anyOf"]
-    assert [choice["type"] for choice in files] == ["string", "array"]
-    assert schema["properties"]["exports"]["items"] == {"$ref": "#/$defs/ExportConfig"}
-    names, *formats, _ = schema["$defs"]["ExportConfig"]["anyOf"]
-    assert {"bin", "parquet", "pickle"} <= set(names["enum"])
-    of_parquet = [one for one in formats if one["properties"]["format"]["const"] == "parquet"]
-    [parquet] = [one for one in of_parquet if "preset" not in one["required"]]
-    assert {"format", "name", "sequences_per_group"} <= set(parquet["properties"])
-    assert all(field.get("description") for one in formats for field in one["properties"].values())
-
-
 def test_no_number_and_no_choice_is_without_a_template_at_any_depth(schema: dict[str, Any]):
     assert list(without_template(schema)) == []
     for packing in ("PackingConfig", "PartOfPackingConfig"):
@@ -273,23 +248,6 @@ def without_template(schema: dict[str, Any], *, has_text: bool = False) -> Itera
     inner = [schema.get(key) for key in ("items", "additionalProperties")]
     for of in (*fields, *(of for of in inner if isinstance(of, dict))):
         yield from without_template(of)
-
-
-def test_the_schema_allows_several_datasets_each_a_part_of_one(schema: dict[str, Any]):
-    part = schema["$defs"]["PartOfDataset"]
-    assert schema["properties"]["defaults"]["$ref"] == "#/$defs/PartOfDataset"
-    assert set(part["properties"]) == set(Dataset.model_fields) - {"name"}
-    raw, null = part["properties"]["raw"]["anyOf"]
-    assert (raw["$ref"], null) == ("#/$defs/PartOfRawConfig", {"type": "null"})
-    assert "files" in schema["$defs"]["RawConfig"]["required"]
-    assert "required" not in schema["$defs"]["PartOfRawConfig"]
-    assert (schema["type"], "anyOf" in schema, "required" in schema) == ("object", False, False)
-    assert schema["if"] == {"required": ["datasets"]}
-    assert schema["else"] == {
-        "required": ["name"],
-        "if": {"required": ["mixture"]},
-        "else": {"required": ["raw", "tokenizer"]},
-    }
 
 
 def test_several_datasets_of_one_yaml_are_all_in_dagster(project: Path):

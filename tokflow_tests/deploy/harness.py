@@ -22,7 +22,7 @@ import pytest
 
 from tokflow_tests.deploy.compose import DEPLOY, FILES, SECRETS, read_compose
 from tokflow_tests.deploy.docker import Docker
-from tokflow_tests.serving import ask, free_port, wait_for
+from tokflow_tests.serving import WAIT_SECONDS, ask, free_port, wait_for
 
 OWN_CADDY = str(DEPLOY.parent / ".venv-deploy/usr/bin")
 """Where `make test-deploy` puts Debian's."""
@@ -126,9 +126,7 @@ class Deployment:
 
     def start(self, *names: str, **variables: str) -> None:
         """Start services as the compose files say, each once the ones before it are healthy."""
-        services = read_compose({**SECRETS, **variables}, *self.files)["services"]
-        for name in names:
-            service = services[name]
+        for name, service in self._services(*names, **variables).items():
             for volume in service.get("volumes", ()):
                 if volume.startswith("./"):
                     source, target, _ = volume.split(":")
@@ -149,13 +147,12 @@ class Deployment:
         """Stop services, as `docker compose stop` or as a machine that fails does; return those
         that had to be killed."""
         late = []
-        services = read_compose(SECRETS, *self.files)["services"]
-        for name in names:
+        for name, service in self._services(*names).items():
             process = self._processes.pop(name)
-            own = getattr(signal, services[name].get("stop_signal", "SIGTERM"))
+            own = getattr(signal, service.get("stop_signal", "SIGTERM"))
             process.send_signal(signal.SIGKILL if kill else own)
             try:
-                process.wait(timeout=30)
+                process.wait(timeout=WAIT_SECONDS)
             except subprocess.TimeoutExpired:
                 late.append(name)
             with suppress(ProcessLookupError):  # what is left in a container ends with it
@@ -165,7 +162,7 @@ class Deployment:
 
     def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a service once, as `docker compose run` does, and return how it ended."""
-        service = read_compose(SECRETS)["services"][name]
+        service = self._services(name)[name]
         command = [self._here(word) for word in service["entrypoint"]]
         return subprocess.run(
             [*command, *arguments],
@@ -178,7 +175,7 @@ class Deployment:
 
     def environment(self, name: str) -> dict[str, str]:
         """Return the variables of a service."""
-        return self._environment(read_compose(SECRETS, *self.files)["services"][name])
+        return self._environment(self._services(name)[name])
 
     def written(self) -> list[str]:
         """Return the files outside of all volumes that services have written, which containers
@@ -245,6 +242,11 @@ class Deployment:
     def ask(self, query: str, **variables: Any) -> Any:
         """Return what the web server's GraphQL answers."""
         return ask(f"http://127.0.0.1:{self.web_port}", query, variables)
+
+    def _services(self, *names: str, **variables: str) -> dict[str, Any]:
+        """Return services as the compose files declare them, in the order of the names."""
+        services = read_compose({**SECRETS, **variables}, *self.files)["services"]
+        return {name: services[name] for name in names}
 
     def _is_healthy(self, name: str, service: Any) -> bool:
         log = self.log(name)[-4_000:]

@@ -16,7 +16,7 @@ from tokflow.pipeline.yaml_schema import yaml_schema
 from tokflow.pipeline.yaml_writer import dataset_yaml
 
 ROOT = Path(__file__).parents[2]
-YAMLS = [*sorted(ROOT.glob("examples/*/*.yaml")), ROOT / "tokflow/defs/demo/defs.yaml"]
+YAMLS = [*sorted(ROOT.glob("examples/**/*.yaml")), ROOT / "tokflow/defs/demo/defs.yaml"]
 UNNAMED: dict[str, Any] = {"raw": {"files": "a.txt"}, "tokenizer": {"kind": "bytes"}}
 SMALL = {"name": "small", **UNNAMED}
 
