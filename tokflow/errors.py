@@ -17,7 +17,11 @@ class TokflowError(Exception):
     URLs are in it without what is secret in them.
     """
 
-    def __init__(self, *, where: object, expected: str, found: str, remedy: str) -> None:
+    def __init__(
+        self, *, where: object, expected: str, found: str, remedy: str, **attributes: Any
+    ) -> None:
+        """`attributes`: those that a subclass declares."""
+        self.__dict__.update(attributes)
         fields = (redacted(shown_text(str(of))) for of in (where, expected, found, remedy))
         self.where, self.expected, self.found, self.remedy = fields
         super().__init__(
@@ -41,15 +45,11 @@ class RawFileError(TokflowError, OSError):
 
 
 class ChangedFileError(RawFileError):
-    """A raw file is another than the one that was hashed.
+    """A raw file is another than the one that was hashed."""
 
-    `path`, and `stamp` (`store.listed_files.Stamp`): how it looked then.
-    """
-
-    def __init__(self, *, path: Path, stamp: object, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.path = path
-        self.stamp = stamp
+    path: Path
+    stamp: Any
+    """How it looked then: a `store.listed_files.Stamp`."""
 
 
 class FetchError(RawFileError):
@@ -57,26 +57,15 @@ class FetchError(RawFileError):
 
 
 class BadDocumentError(TokflowError, ValueError):
-    """A raw file holds something that is no document.
+    """A raw file holds something that is no document."""
 
-    `path`, `row` (ordinal in the file, from 0), `line` (from 1, or None) and `byte_offset`
-    (of the line's first byte in the decompressed file, or None) say where.
-    """
-
-    def __init__(
-        self,
-        *,
-        path: Path,
-        row: int,
-        line: int | None = None,
-        byte_offset: int | None = None,
-        **fields: Any,
-    ) -> None:
-        super().__init__(**fields)
-        self.path = path
-        self.row = row
-        self.line = line
-        self.byte_offset = byte_offset
+    path: Path
+    row: int
+    """Ordinal in the file, from 0."""
+    line: int | None = None
+    """From 1."""
+    byte_offset: int | None = None
+    """Of the line's first byte in the decompressed file."""
 
 
 class TokenizerError(TokflowError, ValueError):

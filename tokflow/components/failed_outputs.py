@@ -8,7 +8,7 @@ recorded anew, and an asset without partitions after a run that was to make it a
 
 import logging
 import sys
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias, get_type_hints
 
@@ -26,7 +26,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import StageFailure, StageResult
 from tokflow.shown import clipped, counted, printable
-from tokflow.stage import Stage, stage_named
+from tokflow.stage import RAW
 
 FETCH_AGAIN = dg.RetryPolicy(
     max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
@@ -91,83 +91,50 @@ def failed_outputs(
     *,
     made: Iterable[StageResult] = (),
     needed: Container[tuple[str, str]] | None = None,
-) -> Iterator[FailedOutput]:
-    """Yield what failed, and all that would be made of it, except what is `made`; `needed`: of
-    these assets alone.
+) -> list[FailedOutput]:
+    """Return what failed, and all that would be made of it, except what is `made`; those without
+    partitions come first. `needed`: of these assets alone.
 
     Without a failure checks have kept the exports from being made. A raw file that cannot be read
-    stays what it is: its tokens have failed.
+    stays what it is: its tokens have failed. A failure by another name than that of a partition, as
+    of a mixture's source, is one of all partitions.
     """
+    dataset, partitions = graph.dataset, graph.partitions
     there = {(of.output.stage, of.output.variant, of.output.key or None) for of in made}
-    dataset = graph.dataset
-    for output in (*_of_dataset(dataset, failed), *_of_files(graph, failed)):
-        if (needed is None or output[:2] in needed) and output not in there:
-            yield output
+    stages = {of.name for of in dataset.stages}
+    before = {of.name for of in failed if of.stage not in stages}  # raw files, or of a source
+    lost = {(RAW, ""): set(partitions) if before - partitions.keys() else before}
+    found: list[FailedOutput] = []
+    for step in dataset.stages:
+        variants, own = step.variants(dataset), [of for of in failed if of.stage == step.name]
+        is_whole = step.is_of_file and any(of.name not in partitions for of in own)
+        is_whole |= bool(own) and step.decides_all
+        is_whole |= not failed and is_of_all_files(dataset, step.name)
+        for variant in variants:
+            packing = variant if step.is_of_file and len(variants) > 1 else ""
+            themselves = {of.name for of in own if not packing or of.packing == packing}
+            inputs = [
+                (False, lost[RAW, ""])
+                if of.dataset
+                else (of.reach == "all", lost.get((of.stage, of.variant), set()))
+                for of in step.inputs(dataset, variant)
+            ]
+            keys_lost = lost[step.name, variant] = set()
+            for key in partitions if step.is_of_file else [""]:
+                is_behind = any(keys if is_all else {key, ""} & keys for is_all, keys in inputs)
+                output = step.name, variant, key or None
+                is_lost = is_whole or is_behind or (key or variant) in themselves
+                if is_lost and output not in there:
+                    keys_lost.add(key)
+                    found += [output] if needed is None or output[:2] in needed else []
+    return sorted(found, key=lambda of: of[2] is not None)
 
 
 def exports_and_files(dataset: Dataset) -> list[FailedOutput]:
     """Return what no run makes that ends before it has looked at each file."""
     listing = [] if dataset.mixture else [LISTING]
-    return [*listing, *((of.name, name, None) for of, name in _of_all_files(dataset))]
-
-
-def _of_all_files(dataset: Dataset) -> list[tuple[Stage, str]]:
-    """Return the stages and variants that are made from all partitions."""
     steps = [of for of in dataset.stages if is_of_all_files(dataset, of.name)]
-    return [(of, variant) for of in steps for variant in of.variants(dataset)]
-
-
-def _of_dataset(dataset: Dataset, failed: Sequence[StageFailure]) -> Iterator[FailedOutput]:
-    order, stages = _order(dataset), {of.stage for of in failed}
-    for step in dataset.stages:
-        if step.decides_all and step.name in stages:
-            yield step.name, "", None
-    first = min((order.get(stage, 0) for stage in stages), default=0)
-    for step, variant in _of_all_files(dataset):
-        alone = {of.name for of in failed} if stages == {step.name} else None
-        if first <= order[step.name] and (alone is None or variant in alone):
-            yield step.name, variant, None
-
-
-def _of_files(graph: BuildGraph, failed: Sequence[StageFailure]) -> Iterator[FailedOutput]:
-    order = _order(graph.dataset)
-    first_of_all = _first_of_all(graph, failed)
-    first: dict[str, int] = {}  # stage of each file, by its number
-    for of in failed:
-        first[of.name] = min(order.get(of.stage, 0), first.get(of.name, first_of_all))
-    themselves = {(of.stage, of.name, of.packing) for of in failed}
-    for step in graph.dataset.stages:
-        variants = step.variants(graph.dataset)
-        for variant in variants if step.is_of_file else ():
-            for key in graph.partitions:
-                behind = order[step.name] - first.get(key, first_of_all)
-                is_itself = len(variants) == 1 or (step.name, key, variant) in themselves
-                if behind > 0 or (behind == 0 and is_itself):
-                    yield step.name, variant, key
-
-
-def _order(dataset: Dataset) -> dict[str, int]:
-    """Return the ordinal of each stage by its name; 0 is that of the raw files."""
-    return {of.name: number for number, of in enumerate(dataset.stages, start=1)}
-
-
-def _first_of_all(graph: BuildGraph, failed: Sequence[StageFailure]) -> int:
-    """Return the number of the first stage that no file has for the failure of another output."""
-    dataset, order = graph.dataset, _order(graph.dataset)
-    of_files = [of for of in dataset.stages if of.is_of_file]
-    inputs = {order[step.name]: step.all_inputs(dataset) for step in of_files}
-    counted = [at for at, of in inputs.items() if any(each.is_of_all_here for each in of)]
-    behind_tokens = min(at for at, of in inputs.items() if not any(each.is_raw for each in of))
-    firsts = [len(order) + 1]
-    for of in failed:
-        number = order.get(of.stage, 0)
-        if (step := stage_named(dataset.stages, of.stage)) and step.decides_all:
-            firsts.append(number + 1)
-        elif of.name not in graph.partitions and (not number or graph.is_of_file(of.stage)):
-            firsts += counted or [max(number, behind_tokens)]  # of a source, say
-        else:
-            firsts += [each for each in counted if number < each]
-    return min(firsts)
+    return [*listing, *((of.name, name, None) for of in steps for name in of.variants(dataset))]
 
 
 def failure_of(

@@ -138,7 +138,7 @@ def _build_all(
             mark_failed(context, source.dataset, recorded.red)
             record_pages(context, source.dataset, is_news=True)
             failed = [StageFailure(MIXED_SPLIT.name, source.dataset.name, recorded.failure)]
-            return replace(recorded, red=tuple(failed_outputs(graph, failed)))
+            return replace(recorded, red=failed_outputs(graph, failed))
     if graph.of_sources:  # limits of its sources may take more files now
         graph = graph_of(graph.dataset, offline=True)
         changes = look_at_sources(instance, graph.dataset, graph)

@@ -65,11 +65,8 @@ def test_more_sequences_than_anyone_reads_are_wrong_usage(built: Path):
     ("change", "told"),
     [
         (lambda m: m["details"].update(dtype="garbage"), "Invalid enum value 'garbage'"),
-        (lambda m: m["details"].update(dtype="O"), "Invalid enum value 'O'"),
         (lambda m: m["details"].update(parts=["../.."]), "$.details.parts[0]"),
         (lambda m: m["counts"].update({"train.num_tokens": -1}), "$.counts[...]"),
-        (lambda m: m["counts"].update({"train.num_tokens": HUGE}), "$.counts[...]"),
-        (lambda m: m["counts"].update({"train.num_tokens": 1.5}), "got `float`"),
         (lambda m: m["files"].update({"a": {"num_bytes": "x", "sha256": ""}}), "$.files[...]"),
         (lambda m: m.update(parents=[]), "$.parents"),
     ],
@@ -99,8 +96,8 @@ def test_a_manifest_of_a_number_too_long_to_read_is_damaged(folder: Path):
 
 @pytest.mark.parametrize(
     "array",
-    [np.array([{"a": 1}], dtype=object), np.array(["text"]), np.array([1.5])],
-    ids=["objects", "text", "floats"],
+    [np.array([{"a": 1}], dtype=object), np.array([1.5])],
+    ids=["objects", "floats"],
 )
 def test_an_npy_file_of_anything_but_numbers_is_refused(array: np.ndarray, folder: Path):
     output = export_of(folder, "npy")

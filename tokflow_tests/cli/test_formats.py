@@ -1,7 +1,7 @@
 import pytest
 
 from tokflow.exports import FORMATS
-from tokflow_tests.cli.commands import json_of, refused, run
+from tokflow_tests.cli.commands import json_of, run
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -34,7 +34,3 @@ def test_formats_as_json():
 
     assert (mds["name"], mds["made_of"], mds["is_read"]) == ("mds", "sequences", True)
     assert {option["name"]: option["default"] for option in mds["options"]}["shard_size"] is None
-
-
-def test_an_unknown_format_is_wrong_usage():
-    assert "expected one of archai" in refused("formats", "banana")

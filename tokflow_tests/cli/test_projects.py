@@ -1,6 +1,5 @@
 """Commands about the datasets of a project."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,13 +94,3 @@ def test_a_broken_neighbour_is_said_and_stops_no_other(project: Path):
     named = run("run", "bad", "one", "--project", project)
     assert (named.exit_code, "one: nothing to do" in named.stdout) == (2, True)
     assert run("gc", "--project", project).exit_code == 2
-
-
-def test_json_names_the_broken_one(project: Path):
-    declare_in(project, "bad", {"name": "bad"})
-
-    result = run("run", "--project", project, "--json")
-
-    broken, *built = json.loads(result.stdout)["datasets"]
-    assert (broken["dataset"], broken["error"]["expected"]) == ("bad", "`raw:`")
-    assert [of["dataset"] for of in built] == ["one", "two-b"]

@@ -1,5 +1,4 @@
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -171,16 +170,6 @@ def test_going_back_to_an_earlier_config_publishes_its_export_again(store: Path,
 
     assert "nothing to do" in result.stdout
     assert latest.resolve() == before
-
-
-def test_the_speed_of_an_earlier_run_is_not_told_again(store: Path, config: Path):
-    run("run", "--config", config)
-    shutil.rmtree(store / "exports")
-
-    result = run("run", "--config", config)
-
-    [row] = [line for line in result.stdout.splitlines() if line.startswith("a.jsonl ")]
-    assert row.split() == ["a.jsonl", "4", "29", "up", "to", "date"]
 
 
 def test_the_last_partition_completes_the_exports(config: Path):

@@ -85,9 +85,7 @@ def test_only_files_in_which_the_limit_stopped_the_reading_are_said_to_have_a_re
         ({"documents": 11}, ["10 of 11 documents"]),
         ({"documents": 10, "count_empty": False}, ["9 of 10 documents that have text"]),
         ({"documents": 11, "tokens": 73}, ["10 of 11 documents, 72 of 73 tokens"]),
-        ({"documents": 10}, []),
         ({"documents": 11, "tokens": 72}, []),
-        ({"documents": 4}, []),
         ({"documents": 11, "scope": "file"}, []),
     ],
 )

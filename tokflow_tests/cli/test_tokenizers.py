@@ -144,23 +144,6 @@ def test_one_that_fails_leaves_the_others_standing(tmp_path: Path, file: Path):
     assert shown["vocab_size"] == 258
 
 
-def test_a_file_to_measure_that_is_missing_is_wrong_usage():
-    result = run("--file", "missing.txt")
-
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: --file: expected a raw file on this disk, found 'miss")
-
-
-def test_a_dataset_without_a_raw_file_asks_for_one(tmp_path: Path):
-    (tmp_path / "raw").mkdir()
-
-    result = run("--config", write_yaml(tmp_path))
-
-    assert result.exit_code == 2
-    assert result.stdout.strip() == ""
-    assert result.stderr.startswith("error: small: ")
-
-
 def test_chats_are_measured_as_their_template_writes_them(tmp_path: Path):
     chats = tmp_path / "raw" / "chats.jsonl"
     chats.parent.mkdir()

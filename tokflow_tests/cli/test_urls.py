@@ -48,13 +48,10 @@ def machine(
 
 COMMANDS = {
     "run --config {yaml}": "small: nothing to do: 13 outputs of 3 files are up to date",
-    "plan --config {yaml}": "small: nothing to build: 13 outputs of 3 files are up to date",
     "inspect {url}/small/exports/parquet": "folder       {url}/small/exports/parquet/",
-    "inspect {url}/small/exports/bin/latest --json": '"folder": "{url}/small/exports/bin/',
     "trace {url}/small/exports/bin --token 4": "a.jsonl:1  characters 0 to 1",
     "verify {url}/small/exports --json": '"folder": "{url}/small/exports/bin/',
     "verify --config {yaml}": "13 outputs: all well",
-    "tokenizers --config {yaml}": "measured on 25 B of text of",
     "gc --config {yaml} --keep 0": "small: nothing to remove",
 }
 

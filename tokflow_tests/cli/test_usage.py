@@ -45,7 +45,6 @@ def test_the_version_of_the_command_is_that_of_the_package():
             ["trace", "nowhere", "--token", "0"],
             "error: nowhere: expected the folder of an export, ",
         ),
-        (["inspect", "."], "error: .: expected the folder of an output, "),
         (
             ["trace", "."],
             "error: arguments: expected --token N, --sequence N, or --file KEY with --row N, ",
@@ -59,7 +58,6 @@ def test_the_version_of_the_command_is_that_of_the_package():
         (["run", "x", "--shard", "1/3", "--recheck"], "found 1/3 and --recheck; leave one out"),
         (["run", "--jobs", "0"], "Invalid value for '--jobs'"),
         (["run", "--frobnicate"], "No such option"),
-        (["inspect"], "Missing argument"),
     ],
 )
 def test_wrong_usage_is_told_from_failure(arguments: list[str], message: str):
@@ -109,12 +107,6 @@ def test_whoever_takes_no_output_is_told_nothing(config: Path):
     )
 
     assert (result.returncode, result.stderr) == (0, "")
-
-
-def test_a_traceback_comes_where_it_is_asked_for(config: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("TOKFLOW_DEBUG", "1")
-
-    assert "Traceback" in refused("inspect", config.parent)
 
 
 def test_whoever_stops_reading_stops_the_command_quietly(store: Path):

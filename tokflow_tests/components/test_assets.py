@@ -1,6 +1,5 @@
 """The assets of a dataset, run by Dagster."""
 
-import hashlib
 import json
 import logging
 from collections import Counter
@@ -19,14 +18,11 @@ from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import sync_files
 from tokflow.components.history import code_version
 from tokflow.components.reports import report
-from tokflow.exports import FORMATS
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.failures import read_failures
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.tasks import make_outputs
 from tokflow.raw.hashes import hash_file
-from tokflow.store.manifest import read_run
 from tokflow_tests.dagster_case import (
     KEYS,
     QUIET,
@@ -42,7 +38,6 @@ from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.raw.servers import served
 from tokflow_tests.tiny import build, declare
-from tokflow_tests.wrong_engine import use_wrong_engine
 
 Result = dg.ExecuteInProcessResult
 
@@ -104,83 +99,6 @@ def test_every_partition_of_one_run_has_the_data_version_of_its_own_output(built
         ]
 
 
-def test_what_is_there_is_found_its_checks_are_remembered_and_nothing_is_stale(
-    built: Case, monkeypatch: pytest.MonkeyPatch
-):
-    with dg.DagsterInstance.ephemeral() as instance:
-        instance.add_dynamic_partitions("small_files", KEYS)
-        monkeypatch.setattr(built, "instance", instance)
-        result = built.run(keys=KEYS)
-        details = shown(built.event("tokens", partition="a.txt").metadata["details"])
-        built.run(selection("tokens"), keys=["b.txt"])
-        built.run(selection("raw"), keys=KEYS)
-
-        assert built.not_fresh() == {}
-    assert details["made by this run"] == "no"
-    evaluations = checks(result)
-    assert len(evaluations) == 7
-    for of in evaluations:
-        assert of.passed
-        assert of.metadata["num_remembered"] == of.metadata["num_checked"]
-
-
-@is_built
-def test_another_sequence_length_makes_sequences_and_what_is_made_of_them_stale(case: Case):
-    case.attributes["packing"] = {"sequence_length": 8}
-
-    assert case.not_fresh() == {
-        "exports/parquet": "STALE",
-        "sequences:a.txt": "STALE",
-        "sequences:b.txt": "STALE",
-        "sequences:c.txt": "STALE",
-    }
-
-
-def test_a_file_that_cannot_be_built_is_named_and_stops_no_other(case: Case):
-    case.attributes["documents"] = {"text": "text", "format": "jsonl"}
-    case.write("a", '{"text": "good"}\n')
-    case.write("b", "{broken\n")
-    case.write("c", '{"text": "fine"}\n')
-    case.run(selection("tokenizer"))
-
-    result = case.run(selection("tokens"), keys=KEYS)
-
-    assert not result.success
-    assert "1 of 3 files could not be built; the others were" in failure(result)
-    assert "b.txt: " in failure(result)
-    graph = graph_of(case.dataset)
-    assert [graph.tokens(key).is_made for key in KEYS] == [True, False, True]
-    assert case.data_version("tokens", partition="c.txt") == graph.tokens("c.txt").fingerprint
-    assert case.not_fresh()["tokens:b.txt"] == "MISSING"
-    assert "tokens:a.txt" not in case.not_fresh()
-    [failed] = read_failures(case.dataset.folder).values()
-    assert (failed.stage, failed.name) == ("tokens", "b.txt")
-    assert failed.message in failure(result)
-
-
-def test_a_verdict_on_gigatoken_makes_the_partitions_before_it_again(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-):
-    use_wrong_engine(monkeypatch)
-    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 257}
-    case.write("a", "strange\nx\ny\nz\nu\nv\n")  # whose first line is not compared
-    case.write("b", "strange\n")
-
-    result = case.run(keys=KEYS)
-
-    assert result.success, failure(result)
-    graph = graph_of(case.dataset)
-    outputs = [graph.tokens(key) for key in KEYS]
-    assert [read_run(output.folder)["engine"] for output in outputs] == ["tokenizers"] * 3
-    assets = case.defs.get_repository_def().asset_graph
-    parents = assets.get(dg.AssetKey(["small", "tokenizer"])).parent_keys
-    assert parents == {dg.AssetKey(["small", "raw"])}
-    assert [case.data_version("tokens", partition=key) for key in KEYS] == [
-        output.fingerprint for output in outputs
-    ]
-    assert case.not_fresh() == {}
-
-
 def test_a_run_of_one_export_makes_all_that_it_is_made_from_and_no_more(case: Case):
     case.write("d", "new\n")
 
@@ -213,17 +131,6 @@ def test_a_key_of_all_assets_leaves_exports_that_are_whole_as_they_are(case: Cas
     assert result.success, failure(result)
     assert materialized(result)["exports/bin"] == materialized(result)["tokens"] == 1
     assert case.not_fresh() == {}
-
-
-def test_the_tokenizer_is_made_without_a_look_into_files(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.raw.files.hash_file", None)
-
-    result = case.run(selection("tokenizer"))
-
-    assert result.success, failure(result)
-    assert materialized(result) == {"tokenizer": 1}
 
 
 def test_an_asset_behind_an_export_runs_in_the_same_run(case: Case):
@@ -401,21 +308,6 @@ def test_a_check_that_fails_has_a_row_for_each_file_that_it_fails_in(case: Case)
 
 
 @is_built
-def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
-    folder = graph_of(case.dataset).tokens("a.txt").folder
-    content = bytearray((folder / "tokens.bin").read_bytes())
-    content[0] ^= 1
-    (folder / "tokens.bin").write_bytes(content)
-
-    result = case.run(selection("tokens") | selection("split"), keys=["a.txt"])
-
-    assert not result.success
-    failed = [e for e in checks(result) if not e.passed]
-    assert [e.check_name for e in failed] == ["equal_to_reference"]
-    assert "a.txt:0: expected the tokens" in str(failed[0].description)
-
-
-@is_built
 def test_the_check_of_an_export_names_the_shard_that_is_damaged(case: Case):
     path = graph_of(case.dataset).tokens("a.txt").folder / "tokens.bin"
     content = bytearray(path.read_bytes())
@@ -459,29 +351,6 @@ def test_a_text_in_two_parts_is_a_warning(case: Case):
 
     assert (shared.passed, shared.severity.value) == (False, "WARN")
     assert "a.txt:2" in str(shared.description)
-
-
-def test_offsets_over_the_whole_dataset_wait_for_the_tokens_of_all_files(case: Case):
-    case.attributes["split"] = {
-        "scope": "dataset",
-        "parts": {"train": {"characters": 40}, "validation": {"start": 40}},
-    }
-    graph = case.defs.get_repository_def().asset_graph
-    case.run(keys=KEYS)
-
-    assert case.not_fresh() == {}
-    mapping = graph.get_partition_mapping(
-        dg.AssetKey(["small", "split"]), dg.AssetKey(["small", "tokens"])
-    )
-    assert isinstance(mapping, dg.AllPartitionMapping)
-
-
-def test_every_format_is_an_asset(case: Case):
-    case.attributes["exports"] = sorted(FORMATS)
-
-    keys = {key.path[-1] for key in case.defs.resolve_asset_graph().get_all_asset_keys()}
-
-    assert set(FORMATS) <= keys
 
 
 def test_an_export_shows_the_notices_of_its_dataset(tmp_path: Path):
@@ -554,18 +423,6 @@ def columns_shown(dataset: Dataset) -> dict[str, list[str] | None]:
             schema = spec.metadata.get("dagster/column_schema")
             shown[spec.key.path[2]] = schema and [column.name for column in schema.columns]
     return shown
-
-
-def test_a_remote_file_is_recorded_where_raw_files_alone_are_asked_for(case: Case):
-    content = b"a line of text\n"
-    with serving(Server(content=content)) as server:
-        case.attributes["raw"] = {"files": server.url}
-
-        result = case.run(selection("raw"), keys=["a.txt"])
-
-    assert result.success, failure(result)
-    assert materialized(result) == {"raw": 1}
-    assert case.data_version("raw", partition="a.txt") == hashlib.sha256(content).hexdigest()
 
 
 def test_a_raw_file_that_is_fetched_as_it_is_read_is_reported_by_its_version(case: Case):

@@ -137,7 +137,7 @@ def test_a_change_asks_for_a_build(change: str, case: Case, automation: Sensor):
     assert [of.job_name for of in automation.tick()] == BUILD
 
 
-@pytest.mark.parametrize("change", ["tokenizer", "history wiped"])
+@pytest.mark.parametrize("change", ["history wiped"])
 def test_a_change_is_one_build(change: str, case: Case, automation: Sensor):
     CHANGES[change](case)
 
@@ -181,12 +181,6 @@ def test_another_file_of_the_tokenizer_is_a_build(case: Case):
     assert case.not_fresh() == {}
 
 
-def test_an_output_that_is_deleted_twice_is_built_twice(case: Case, automation: Sensor):
-    for _ in range(2):
-        shutil.rmtree(store(case, "tokens", "b.txt"))
-        assert automation.settle() == BUILD
-
-
 def test_what_somebody_else_built_is_recorded(case: Case):
     automation = Sensor(case)
     build_dataset(case.dataset)
@@ -228,15 +222,6 @@ def test_a_bad_file_is_tried_once_and_again_with_another_config_or_when_it_is_fi
 
     assert automation.settle() == BUILD
     assert case.not_fresh() == {}
-
-
-def test_a_file_mended_before_the_next_look_is_built(case: Case):
-    automation = broken(case)
-    [request] = automation.tick()
-    assert not automation.run(request).success
-    case.write("b", '{"text": "mended"}\n')
-
-    assert automation.settle() == BUILD
 
 
 @pytest.mark.parametrize(

@@ -106,46 +106,6 @@ def test_after_a_change_what_came_of_it_is_reported_and_no_more(case: Case):
     assert case.not_fresh() == {}
 
 
-@is_built
-def test_another_config_is_reported_with_its_code_version(case: Case):
-    case.attributes["packing"] = {"sequence_length": 8}
-
-    result = build(case)
-
-    assert reported(result) == {"sequences": 3, "exports/parquet": 1}
-    assert case.not_fresh() == {}
-
-
-@is_built
-def test_what_changes_after_a_build_is_stale(case: Case):
-    case.write("b", "other\ntext\nhere\n")
-
-    case.defs.resolve_job_def("small_scan").execute_in_process(
-        instance=case.instance, run_config=QUIET
-    )
-
-    assert case.not_fresh() == {
-        "tokens:b.txt": "STALE",
-        "exports/bin": "STALE",
-        "exports/parquet": "STALE",
-    }
-
-
-@is_built
-def test_a_range_after_a_build_has_the_same_events_and_leaves_everything_fresh(case: Case):
-    of_job = case.event("tokens", partition="b.txt")
-
-    result = case.run(keys=KEYS)
-
-    assert result.success, failure(result)
-    of_asset = case.event("tokens", partition="b.txt")
-    assert set(of_job.metadata) == set(of_asset.metadata)
-    assert set(of_job.tags or ()) == set(of_asset.tags or ())
-    assert str(of_job.description).startswith("tokens b.txt: 3 documents, 34 tokens, ")
-    assert case.not_fresh() == {}
-    assert reported(build(case)) == {}
-
-
 def test_damage_fails_the_run_until_it_is_mended(case: Case):
     build_dataset(case.dataset)
     path = graph_of(case.dataset).tokens("a.txt").folder / "tokens.bin"
@@ -279,15 +239,6 @@ def test_with_offsets_over_the_dataset_everything_is_fresh_after_a_file_changed(
 
     assert case.not_fresh() == {}
     assert reported(result)["split"] == 3
-
-
-@is_built
-def test_after_its_history_was_wiped_everything_is_fresh_again(case: Case):
-    case.instance.wipe_assets([dg.AssetKey(["small", stage]) for stage in ("raw", "split")])
-
-    build(case)
-    assert case.not_fresh() == {}
-    assert reported(build(case)) == {}
 
 
 def test_files_of_a_server_are_reported_as_they_were_fetched(case: Case):

@@ -82,16 +82,6 @@ def test_a_range_of_one_asset_that_fails_makes_failed_what_waits_for_it(case: Ca
     assert not check_of(case).passed
 
 
-def test_with_offsets_over_the_dataset_all_splits_fail_with_one_file(case: Case):
-    case.attributes["split"] = {"scope": "dataset"}
-    break_b(case)
-
-    build(case)
-
-    of_all = {f"{stage}:{key}" for stage in ("split", "sequences") for key in KEYS}
-    assert failed(case) == {"tokens:b.txt", *of_all, *EXPORTS}
-
-
 @is_built
 @pytest.mark.parametrize(("job", "and_exports"), [("small_build", EXPORTS), ("small_scan", set())])
 def test_a_list_of_files_that_cannot_be_made_has_failed(
@@ -130,20 +120,3 @@ def test_the_check_of_many_files_shows_twenty_and_cuts_and_escapes_their_causes(
     assert str(rows[0]["cause"]).startswith("\\u202exxx")
     assert max(len(str(row)) for row in rows) < 600
     assert result.description == "999 files failed, 1 file not built yet"
-
-
-@is_built
-def test_the_check_of_the_files_can_be_executed_alone(case: Case):
-    result = case.run(dg.AssetSelection.checks_for_assets(dg.AssetKey(["small", "files"])))
-
-    assert result.success, failure(result)
-    assert [of.passed for of in result.get_asset_check_evaluations()] == [True]
-
-
-def test_files_that_nobody_has_built_are_a_warning():
-    new = [FileStatus(key="new", state="new")]
-
-    result = check_files(dg.AssetKey(["small", "files"]), new)
-
-    assert not result.passed
-    assert result.severity is dg.AssetCheckSeverity.WARN

@@ -109,15 +109,6 @@ def test_nothing_is_retired_when_the_files_cannot_be_listed(case: Case):
     assert case.partitions() == KEYS
 
 
-def test_a_remote_file_is_registered_without_a_connection(case: Case):
-    case.attributes["raw"] = {"files": ["http://127.0.0.1:9/a.txt", "raw/b.txt"]}
-
-    synced = sync_files(case.instance, case.dataset)
-
-    assert synced.added == ("127.0.0.1:9/a.txt", "b.txt")
-    assert case.not_fresh()["raw:127.0.0.1:9/a.txt"] == "MISSING"
-
-
 def test_the_sensor_registers_files_and_launches_nothing(case: Case):
     ticks = Sensor(case)
 
@@ -234,21 +225,6 @@ def test_of_many_failures_as_many_are_explained_as_dagster_shows():
     assert len(said) <= MAX_CHARACTERS
     assert said.endswith("more, as `tokflow plan` says")
     assert tables["status"].value.records[-1].data["state"] == "and 1,000 more"
-
-
-def test_of_files_that_are_as_they_should_be_a_few_are_listed():
-    stale = [FileStatus(key=f"s{n}", state="stale", reason="changed") for n in range(200)]
-    built = [FileStatus(key=f"f{n}", state="built", num_tokens=1_234) for n in range(400)]
-
-    _, tables = status_metadata([*built, *stale])
-
-    records = [of.data for of in tables["status"].value.records]
-    assert [of["state"] for of in records] == [
-        *["stale"] * 200,
-        *["built"] * 100,
-        "and 300 more",
-    ]
-    assert [*records[200].items()][:2] == [("state", "built"), ("tokens", "1.23k")]
 
 
 def test_a_status_that_is_another_is_recorded_by_a_scan_that_asks_for_one_plan(

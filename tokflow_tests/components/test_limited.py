@@ -130,15 +130,6 @@ def test_the_sensor_asks_for_one_build_of_what_the_limit_takes(
     assert limited.not_fresh() == {}
 
 
-def test_assets_are_made_of_the_partitions_that_are_known(built: Case):
-    built.attributes["documents"]["limit"]["documents"] = 5
-
-    result = built.run(selection("tokens"), keys=TAKEN)
-
-    assert result.success, failure(result)
-    assert built.event("tokens", partition="b.txt").metadata["num_documents"].value == 2
-
-
 def test_tokens_of_a_file_behind_the_limit_are_refused_by_name(built: Case):
     built.instance.add_dynamic_partitions("small_files", ["c.txt"])
 

@@ -28,15 +28,6 @@ def test_numbers_have_separators_and_names_in_plain_words():
     assert shown(numbers_table({"fill_fraction": 0.9999})) == {"fill": "99.9 %"}
 
 
-def test_a_long_word_may_go_on_in_the_next_line_and_a_number_may_not():
-    lines = str(numbers_table({"fingerprint": "d29182a499babaa0", "num": 1_234_567}).value)
-
-    assert lines.split("\n")[2:] == [
-        "| fingerprint | d29182a4\u200b99babaa0 |",
-        "| num | 1\\,234\\,567 |",
-    ]
-
-
 @pytest.mark.parametrize("text", ["a|b", "<b>", "![x](y)", "`", "https://x", "a\nb", "*_~", "&lt;"])
 def test_a_text_stays_in_its_cell_and_means_nothing(text: str):
     [_, _, row] = str(numbers_table({"name": text}).value).split("\n")

@@ -148,18 +148,6 @@ def test_a_bad_file_of_a_source_makes_failed_what_the_mixture_is_made_of(case: M
     assert case.not_fresh() == {}
 
 
-def test_the_assets_of_a_mixture_are_made_one_by_one_and_are_fresh(case: Mixed):
-    for job in ("code_build", "prose_build", "mixed_scan"):
-        assert case.job(job).success
-
-    result = case.run(dg.AssetSelection.groups("mixed"), keys=case.partitions())
-
-    assert result.success
-    assert case.not_fresh() == {}
-    case.mix({**SOURCES, "code": {"epochs": 3}})
-    assert {key.partition(":")[0] for key in case.not_fresh()} == {"split"}
-
-
 def test_automation_builds_a_mixture_when_a_source_has_a_new_file(
     case: Mixed, monkeypatch: pytest.MonkeyPatch
 ):

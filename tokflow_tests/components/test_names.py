@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 
 from tokflow.components import TextDataset, make_definitions
-from tokflow.pipeline.declared import Declaration, make_dataset
+from tokflow.pipeline.declared import Declaration
 from tokflow_tests.dagster_case import KEYS, Case, checks, failure
 
 PREFIX = ["warehouse", "raw-text", "my-data"]
@@ -55,12 +55,6 @@ def test_every_asset_and_job_has_what_was_asked_for(case: Case):
     assert {of.name for of in repository.sensor_defs} == {"tokflow_files"}
 
 
-def test_the_step_that_takes_the_machine_is_in_the_pool(case: Case):
-    [assets] = case.defs.assets or ()
-
-    assert assets.op.pool == "big"
-
-
 def test_other_peoples_assets_keep_their_executor_unless_a_yaml_names_one(case: Case):
     theirs = dg.Definitions(executor=dg.multiprocess_executor)
 
@@ -68,12 +62,6 @@ def test_other_peoples_assets_keep_their_executor_unless_a_yaml_names_one(case: 
     assert dg.Definitions.merge(theirs, case.defs).executor is dg.multiprocess_executor
     case.attributes["executor"] = "in_process"
     assert make_definitions(case.dataset).executor is dg.in_process_executor
-
-
-def test_two_datasets_with_a_prefix_are_apart(case: Case):
-    other = make_dataset({**case.attributes, "name": "other"}, base=case.folder, where="test")
-
-    dg.Definitions.validate_loadable(make_definitions(case.dataset, other))
 
 
 TRANSLATOR = """\

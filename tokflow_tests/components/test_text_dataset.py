@@ -10,7 +10,6 @@ from typing import Any
 import click
 import dagster as dg
 import pytest
-import yaml
 
 from tokflow.components import TextDataset, decisions
 from tokflow.components.text_dataset import DatasetScaffolder
@@ -272,15 +271,6 @@ def test_assets_lead_to_the_file_that_declares_them(project: Path):
         references = spec.metadata["dagster/code_references"]
         assert isinstance(references, dg.CodeReferencesMetadataValue)
         assert str(path) in str(references)
-
-
-def test_what_dagster_adds_to_a_component_is_added(project: Path):
-    path = declare_in(project, "own", ATTRIBUTES)
-    addition = {"assets": [{"target": "*", "attributes": {"tags": {"added": "yes"}}}]}
-    path.write_text(path.read_text() + yaml.safe_dump({"post_processing": addition}))
-
-    assert all(spec.tags["added"] == "yes" for spec in load(project).resolve_all_asset_specs())
-    assert load_dataset(path).name == "small"
 
 
 def scaffold(project: Path, name: str, scaffold_format: Any = "yaml") -> Path:

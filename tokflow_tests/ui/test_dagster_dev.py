@@ -1,6 +1,5 @@
 """A dataset in the web UI of `dagster dev`: seen, built, looked at, changed and built again."""
 
-import base64
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -15,34 +14,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.ui
-
-BLUE = '<svg xmlns="http://www.w3.org/2000/svg" width="90" height="30"><path d="M0 0h9v9"/></svg>'
-PNG = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAYAAACNMs+9AAAAFUlEQVR42mP8z8BQz0AEYBxVSF+FABJADveWkH6oAAAA"
-    "AElFTkSuQmCC"
-)
-
-OWN_ASSET = f"""\
-import dagster as dg
-
-
-@dg.asset(group_name="own")
-def pictures() -> dg.MaterializeResult:
-    def picture(kind: str, data: str) -> dg.MetadataValue:
-        return dg.MetadataValue.md(f"![{{kind}}](data:image/{{kind}};base64,{{data}})")
-
-    svg, png = {base64.b64encode(BLUE.encode()).decode()!r}, {PNG!r}
-    return dg.MaterializeResult(metadata={{
-        "drawn": picture("svg+xml", svg),
-        "painted": picture("png", png),
-        "long": picture("svg+xml", svg + "A" * 1_000),
-    }})
-"""
-
-LAUNCH = """mutation {launchPipelineExecution(executionParams: {mode: "default", selector: {
-    repositoryLocationName: "tales", repositoryName: "__repository__", pipelineName: "__ASSET_JOB",
-    assetSelection: [{path: ["pictures"]}]}}) {__typename}}"""
-"""Of the asset above, by what its button sends."""
 
 ASSETS = {"raw", "files", "tokenizer", "tokens", "split", "sequences", "bin", "parquet", "report"}
 
@@ -63,7 +34,6 @@ GREEN_BORDERS = "document.querySelectorAll('[style*=\"border: var(--color-accent
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """`dagster dev` in a project of which nothing is built."""
     project = make_project(tmp_path_factory.mktemp("tales"))
-    (project / "tales/defs/pictures.py").write_text(OWN_ASSET)
     with serving(project, "dagster", "dev", "-h", "127.0.0.1") as served:
         yield served
 
@@ -88,12 +58,6 @@ def wait_until(is_so: Callable[[], bool], visit: Visit) -> None:
     while not is_so():
         assert time.monotonic() < deadline, visit.photograph("late")
         visit.page.wait_for_timeout(500)
-
-
-def is_shown(text: str, visit: Visit) -> bool:
-    """Return whether a text appears on the page within the 3 seconds that one takes to load."""
-    visit.page.wait_for_timeout(3_000)
-    return visit.page.get_by_text(text).count() > 0
 
 
 def green(visit: Visit) -> set[str]:
@@ -147,27 +111,6 @@ def test_materialize_all_makes_every_asset_green(built: Served, browser: "Browse
         wait_until(lambda: visit.page.evaluate(GREEN_BORDERS) == len(ASSETS), visit)
 
         visit.photograph("graph")
-
-
-def test_pictures_show_in_metadata_if_they_are_shorter_than_a_thousand_characters(
-    served: Served, visit: Visit
-):
-    answer = served.ask(LAUNCH)["launchPipelineExecution"]
-    assert answer["__typename"] == "LaunchRunSuccess"
-    visit.page.goto(f"{served.url}/assets/pictures")
-    wait_until(lambda: visit.page.reload() and is_shown("[Show Markdown]", visit), visit)
-
-    widths = "[...document.querySelectorAll('img')].map(image => [image.alt, image.naturalWidth])"
-    assert visit.page.evaluate(widths) == [["svg+xml", 90], ["png", 10]]
-
-
-def test_the_page_of_tokens_has_its_numbers(built: Served, visit: Visit):
-    visit.page.set_viewport_size({"width": 1440, "height": 2400})
-    visit.page.goto(f"{built.url}/assets/demo/tokens")
-
-    visit.page.get_by_text("num_documents", exact=True).first.wait_for()
-
-    visit.photograph("tokens")
 
 
 IMAGES = "images => images.map(image => [image.alt, image.naturalWidth])"

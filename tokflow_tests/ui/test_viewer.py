@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,10 +11,10 @@ from tokflow.pipeline.run import build_dataset
 from tokflow.views.viewer_page import make_viewer
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.tiny import declare, declare_small
-from tokflow_tests.ui.browser import Visit, visiting
+from tokflow_tests.ui.browser import Visit
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 pytestmark = pytest.mark.ui
 
@@ -159,15 +159,6 @@ def test_ids_take_the_place_of_text(small: "Page"):
     assert small.evaluate(SHOWN)[:4] == ["111", "110", "101", "256"]
 
 
-def test_help_names_the_keys_and_closes(small: "Page"):
-    small.keyboard.press("?")
-    assert small.locator("#help").is_visible()
-
-    small.keyboard.press("Escape")
-
-    assert small.locator("#help").is_hidden()
-
-
 def test_a_hostile_document_is_shown_and_not_run(visit: Visit, folder: Path):
     visit.page.goto((folder / "hostile.html").as_uri())
 
@@ -188,20 +179,3 @@ def test_loss_tokens_alone_are_underlined(visit: Visit, folder: Path):
     assert underlined == is_loss
     assert 0 < sum(is_loss) < len(is_loss)
     visit.photograph("viewer")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 400])
-def test_a_page_has_the_scheme_of_the_reader_and_the_width_of_the_window(
-    width: int, scheme: Any, browser: "Browser", folder: Path
-):
-    with visiting(browser, width=width, scheme=scheme) as visit:
-        visit.page.goto((folder / "chats.html").as_uri())
-        widest = visit.page.evaluate("() => document.documentElement.scrollWidth")
-        background = visit.page.evaluate("() => getComputedStyle(document.body).backgroundColor")
-        visit.photograph(f"viewer-{scheme}-{width}")
-
-    assert widest <= width
-    light = [int(value) for value in background.strip("rgb()").split(",")]
-    assert (min(light) > 200) == (scheme == "light")
-    assert visit.hosts() == set()
