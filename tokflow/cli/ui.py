@@ -26,6 +26,8 @@ from tokflow.cli.terminal import DONE, FAILED, print_error, print_json
 from tokflow.errors import ConfigError
 from tokflow.pipeline.project import project_root, state_home
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
 QUIET = {"telemetry": {"enabled": False}, "nux": {"enabled": False}}
 """Settings written if there is no dagster.yaml; without them pages load a script from
 dagster.io."""
@@ -70,9 +72,7 @@ def main(
             found="none installed",
             remedy="run `pip install 'dagster-tokflow[ui]'`; all other commands work without it",
         )
-    from tokflow.components.webserver import is_loopback
-
-    if not (expose or is_loopback(host)):
+    if not (expose or host in LOOPBACK or _is_loopback(host)):
         raise ConfigError(
             where="--host",
             expected="an address that only this machine reaches, such as 127.0.0.1, since the web "
@@ -102,6 +102,12 @@ def main(
     environment = {name: of for name, of in os.environ.items() if name not in set_by_default} | own
     with chdir(root):
         return serve(location, host=host, port=port, environment=environment)
+
+
+def _is_loopback(host: str) -> bool:
+    from tokflow.components.webserver import is_loopback  # late: it takes a second
+
+    return is_loopback(host)
 
 
 def _free_port(host: str, port: int) -> int:
