@@ -22,7 +22,6 @@ from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.errors import TokflowError, message_of, shortened
-from tokflow.exports.part import inputs_of
 from tokflow.exports.stage import EXPORT, parts_of
 from tokflow.pipeline.describe import total_counts
 from tokflow.pipeline.graph import BuildGraph
@@ -199,7 +198,7 @@ def _export_is_complete(graph: BuildGraph, output: Output) -> list[str]:
         reads_files = made.manifest.num_bytes <= MAX_READ_BYTES
         problems = verify_export(made, parts, reads_files=reads_files)
         if problems:
-            raise_damage(made, *inputs_of(parts))
+            raise_damage(made, *parts[0].packed.inputs_within())
             made.store.note_damage(made.folder)  # so that the next run makes it again
         return problems
 

@@ -19,7 +19,7 @@ from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import Export, Part
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.index import read_index
-from tokflow.exports.part_sequences import batches_of
+from tokflow.exports.options import batches_of
 from tokflow.exports.reading import is_export
 from tokflow.pipeline.stages import STAGES
 from tokflow.stage import stage_of

@@ -19,7 +19,7 @@ from tokflow.cli.terminal import (
     print_table,
 )
 from tokflow.errors import ConfigError, TokflowError, shortened
-from tokflow.exports.presets import in_one_line
+from tokflow.exports.config import in_one_line
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import mixture_rows
 from tokflow.pipeline.failures import PastFailure

@@ -13,7 +13,7 @@ from tokflow.cli.terminal import (
 )
 from tokflow.errors import first_five
 from tokflow.exports import Export
-from tokflow.exports.presets import PRESETS
+from tokflow.exports.config import PRESETS
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import (
     describe,

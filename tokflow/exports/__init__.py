@@ -1,7 +1,7 @@
 """Files in somebody else's format, made from the parts of a split; a format is a module of the
 folder `formats`, imported when it is used."""
 
-from tokflow.exports.config import ExportConfig, export_recipe
+from tokflow.exports.config import ExportConfig
 from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.index import INDEX_NAME
@@ -16,5 +16,4 @@ __all__ = [
     "Layout",
     "Part",
     "check_format",
-    "export_recipe",
 ]

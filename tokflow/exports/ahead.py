@@ -58,21 +58,19 @@ class TokensAhead:
         """Add what was just made of a partition: a segment, by its ordinal, or the whole shard."""
         self._made[key, number] = output
         try:
-            while self._keys and self._copies_next(self._keys[0]):
-                pass
+            while self._keys:
+                key, num = self._keys[0], self._num_segments
+                if (made := self._made.get((key, None))) is not None:
+                    for name in TokenShard(made).names(TOKENS_NAME)[num:]:
+                        self._copy(made, name)
+                    self._keys, self._num_segments = self._keys[1:], 0
+                elif (made := self._made.get((key, num))) is not None:
+                    self._copy(made, segment_name(TOKENS_NAME, num))
+                    self._num_segments += 1
+                else:
+                    break
         except (OSError, TokflowError):
             self._keys = []
-
-    def _copies_next(self, key: str) -> bool:
-        """Begin to copy what comes next, if it has been added."""
-        if (made := self._made.get((key, None))) is not None:
-            for name in TokenShard(made).names(TOKENS_NAME)[self._num_segments :]:
-                self._copy(made, name)
-            self._keys, self._num_segments = self._keys[1:], 0
-        elif (made := self._made.get((key, self._num_segments))) is not None:
-            self._copy(made, segment_name(TOKENS_NAME, self._num_segments))
-            self._num_segments += 1
-        return made is not None
 
     def _copy(self, output: StoredOutput, name: str) -> None:
         """Copy a file of tokens in the thread; it is open here, since a segment is removed soon."""

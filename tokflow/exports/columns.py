@@ -218,7 +218,7 @@ def fields_of(lists: Mapping[str, Lists], export: Export) -> Arrays:
     filled = partial(_filled, lists, details)
     segment_ids = filled("segment_ids", 0)
     if segment_ids is None and {*STARTS} & {*lists}:
-        segment_ids = _segments_of(*_lengths_in(lists), details)
+        segment_ids = _segment_ids_of(lists, details)
     position_ids = filled("position_ids", 0)
     is_asked = "position_ids" in details["keeps"]
     if is_asked and position_ids is None and segment_ids is not None:
@@ -251,23 +251,19 @@ def _filled(
     return out
 
 
-def _lengths_in(lists: Mapping[str, Lists]) -> Lists:
-    """Return the segment lengths that seq_lengths, or seq_start_id and input_ids, tell."""
-    if "seq_lengths" in lists:
-        return lists["seq_lengths"]
-    (starts, num_segments), (_, num_tokens) = lists["seq_start_id"], lists["input_ids"]
-    firsts = starts + np.repeat(offsets_of(num_tokens)[:-1], num_segments)
-    return np.diff(firsts, append=num_tokens.sum()), num_segments
-
-
-def _segments_of(
-    lengths: npt.NDArray[Any], num_segments: npt.NDArray[np.int64], details: Mapping[str, Any]
+def _segment_ids_of(
+    lists: Mapping[str, Lists], details: Mapping[str, Any]
 ) -> npt.NDArray[np.int32]:
-    row = np.repeat(np.arange(len(num_segments)), num_segments)
-    no_ids = np.zeros(int(lengths.sum()), dtype=np.uint16)
+    """Return the segment_ids that seq_lengths, or seq_start_id and input_ids, tell."""
+    if "seq_lengths" in lists:
+        lengths, num_segments = lists["seq_lengths"]
+    else:
+        (starts, num_segments), (_, num_tokens) = lists["seq_start_id"], lists["input_ids"]
+        firsts = starts + np.repeat(offsets_of(num_tokens)[:-1], num_segments)
+        lengths = np.diff(firsts, append=num_tokens.sum())
     return fill_sequences(
-        no_ids,
-        row,
+        np.zeros(int(lengths.sum()), dtype=np.uint16),
+        np.repeat(np.arange(len(num_segments)), num_segments),
         lengths,
         sequence_length=details["sequence_length"],
         pad_id=0,

@@ -1,8 +1,8 @@
 """One export as a dataset declares it: its format, its options, and what decides its files."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations
 from typing import Annotated, Any, ClassVar
@@ -12,20 +12,48 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from tokflow.errors import ConfigError
-from tokflow.exports.columns import LABELS_VERSION
-from tokflow.exports.format import Declared, Layout, SourceNames
+from tokflow.errors import ConfigError, nearest
+from tokflow.exports.format import Layout, SourceNames
 from tokflow.exports.formats import FORMATS, check_format
-from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import check_eos_first
-from tokflow.exports.presets import PRESETS, in_one_line, with_options
-from tokflow.exports.shuffled_documents import GROUP_TOKENS
 from tokflow.sequences.config import PackingChanges, PackingConfig, Packings
-from tokflow.split.shuffle import ExportOrder, shuffle_fields
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config, check_keys, relocated, within
-from tokflow.store.manifest import Recipe
-from tokflow.store.versions import known_changes
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "axolotl": {
+        "format": "parquet",
+        "columns": ["attention_mask", "labels"],
+        "padding": "none",
+        "packing": {"strategy": "one_document"},
+    },
+    "megatron-bridge": {
+        "format": "parquet",
+        "columns": ["next_loss_mask", "seq_start_id"],
+        "rename": {"next_loss_mask": "loss_mask"},
+        "padding": "none",
+    },
+    "torchtitan": {
+        "format": "npy",
+        "layout": "sequences",
+        "packing": {"label_token": True},
+    },
+    "torchtune": {
+        "format": "parquet",
+        "columns": ["labels"],
+        "rename": {"input_ids": "tokens"},
+        "padding": "none",
+        "packing": {"strategy": "one_document"},
+    },
+    "trl": {
+        "format": "hf_dataset",
+        "columns": ["labels", "seq_lengths"],
+        "padding": "none",
+    },
+}
+"""The options that each preset, the name of a trainer, stands for: they take its place where the
+config is read, so that nothing else knows of it. axolotl and torchtune pack by themselves, and
+would take a row of several documents for one; the others are told where each begins."""
 
 
 class ExportConfig(Config):
@@ -81,7 +109,7 @@ class ExportConfig(Config):
     def _of_yaml(cls, entry: Any) -> Any:
         """Return the fields that a format's name, or a mapping with its options, stands for."""
         given = {"format": entry} if isinstance(entry, str) else entry
-        given = with_options(given) if isinstance(given, Mapping) and "preset" in given else given
+        given = _with_options(given) if isinstance(given, Mapping) and "preset" in given else given
         if not isinstance(given, Mapping) or not isinstance(given.get("format"), str):
             raise ConfigError(
                 where="",
@@ -109,14 +137,26 @@ class ExportConfig(Config):
     ) -> JsonSchemaValue:
         """Return what a YAML may hold: a name, or one of the formats with its options."""
         descriptions = cls.descriptions()
-        named = {"type": "string", "description": descriptions["name"]}
         packed = pydantic.TypeAdapter(PackingChanges).json_schema()
-        packed |= {"description": descriptions["packing"]}
-        beside = {"name": named, "packing": packed}
-        of_formats = [_schema_of(name, beside) for name in FORMATS]
-        of_presets = [_schema_of_preset(name, beside) for name in PRESETS]
+        beside = {
+            "name": {"type": "string", "description": descriptions["name"]},
+            "packing": packed | {"description": descriptions["packing"]},
+        }
+        found: dict[str, JsonSchemaValue] = {}
+        for name, format_ in FORMATS.items():
+            schema = format_.options.model_json_schema()
+            own = {"format": {"const": name, "description": format_.description}, **beside}
+            properties = {**own, **schema.get("properties", {})}
+            found[name] = {**schema, "properties": properties, "required": ["format"]}
+        of_presets = []
+        for name, options in PRESETS.items():
+            schema = found[options["format"]]
+            stands_for = f"The same as `{in_one_line(options)}`."
+            properties = {"preset": {"const": name, "description": stands_for}}
+            properties |= schema["properties"]
+            of_presets.append({**schema, "properties": properties, "required": ["preset"]})
         names = {"type": "string", "enum": sorted(FORMATS)}
-        return {"anyOf": [names, *of_formats, *of_presets]}
+        return {"anyOf": [names, *found.values(), *of_presets]}
 
 
 BESIDE_OPTIONS = ("name", "format", "packing", "preset")
@@ -136,25 +176,36 @@ def _remedy_of(key: object, *, options: type[Config]) -> str | None:
     return f"remove it, or name a format that has it: {', '.join(others)}" if others else None
 
 
-def _schema_of(name: str, beside: Mapping[str, JsonSchemaValue]) -> JsonSchemaValue:
-    """Return the schema of one format: its options, `format` and the fields of every export."""
-    format_ = FORMATS[name]
-    schema = format_.options.model_json_schema()
-    own = {"format": {"const": name, "description": format_.description}, **beside}
-    properties = {**own, **schema.get("properties", {})}
-    return {**schema, "properties": properties, "required": ["format"]}
+def _with_options(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an export of a YAML with the options of its preset in place of that.
+
+    Options beside the preset, and fields of packing, override its own; its name, unless there is
+    another, becomes that of the export.
+
+    Raises: ConfigError for a preset that does not exist.
+    """
+    given = dict(entry)
+    name = given.pop("preset")
+    if not isinstance(name, str) or name not in PRESETS:
+        raise ConfigError(
+            where="preset",
+            expected=f"one of {', '.join(PRESETS)}",
+            found=repr(name),
+            remedy=nearest(name, [*PRESETS]) or "name one of them, or a `format:`",
+        )
+    options = {"name": name, **PRESETS[name], **given}
+    packing, own = given.get("packing"), PRESETS[name].get("packing")
+    if own and isinstance(packing, Mapping):
+        options["packing"] = {**own, **packing}
+    return options
 
 
-def _schema_of_preset(name: str, beside: Mapping[str, JsonSchemaValue]) -> JsonSchemaValue:
-    """Return the schema of one preset: the options of its format, which it has values for."""
-    stands_for = in_one_line(PRESETS[name])
-    preset = {"const": name, "description": f"The same as `{stands_for}`."}
-    schema = _schema_of(PRESETS[name]["format"], beside)
-    return {
-        **schema,
-        "properties": {"preset": preset, **schema["properties"]},
-        "required": ["preset"],
-    }
+def in_one_line(options: Mapping[str, Any]) -> str:
+    """Return options as a line of YAML: `{format: parquet, padding: none}`."""
+    import yaml  # late: no worker needs it
+
+    text: str = yaml.safe_dump(dict(options), default_flow_style=True, sort_keys=False, width=10**6)
+    return text.strip()
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, since it keeps its packings
@@ -175,41 +226,31 @@ class DeclaredExports:
     def packing_of(self, export: ExportConfig) -> PackingConfig:
         """Return the packing of an export. Raises: ConfigError."""
         try:
-            return self.packing.changed(export.packing or {}).for_parts(self.parts)
+            own = self.packing.changed(export.packing) if export.packing else self.packing
+            return own.for_parts(self.parts)
         except ConfigError as error:
             with export_named(export):
                 raise within("packing", error) from error.__cause__
-
-    def is_made_of_sequences(self, export: ExportConfig) -> bool:
-        """Return whether partitions are packed one by one for an export; else splits make it."""
-        return export.layout.is_packed and not self.is_in_one_order
 
     @cached_property
     def packings(self) -> Packings:
         """Each packing once: that of the dataset, called "", then those of exports that differ, by
         the first such export; none where no partition is packed by itself."""
-        is_stream = [not export.layout.is_packed for export in self.configs]
-        if self.is_in_one_order or (is_stream and all(is_stream)):
-            return Packings()
-        found = Packings({"": self.packing})
-        own = {export.name: self.packing_of(export) for export in self.configs}
-        for name, packing in own.items():
-            if all(packing.fields_of_file() != of.fields_of_file() for of in found.values()):
-                found[name] = packing
-        found.exports = {name: [] for name in found}
-        for export in filter(self.is_made_of_sequences, self.configs):
-            found.exports[_name_of(own[export.name], found)].append(export.name)
+        found = Packings()
+        found.exports = {}
+        is_packed = [export.layout.is_packed for export in self.configs]
+        if self.is_in_one_order or (is_packed and not any(is_packed)):
+            return found
+        found[""] = self.packing
+        for export in self.configs:
+            packing = self.packing_of(export)
+            fields = packing.fields_of_file()
+            same = [name for name, of in found.items() if of.fields_of_file() == fields]
+            [name, *_] = [*same, export.name]
+            found.setdefault(name, packing)
+            if export.layout.is_packed:
+                found.exports.setdefault(name, []).append(export.name)
         return found
-
-    def packing_name(self, export: ExportConfig) -> str:
-        """Return which of `packings` has the sequences that an export is made of."""
-        return _name_of(self.packing_of(export), self.packings)
-
-
-def _name_of(packing: PackingConfig, packings: Packings) -> str:
-    """Return the name of the packing that packs each partition as one does."""
-    fields = packing.fields_of_file()
-    return next(name for name, of in packings.items() if of.fields_of_file() == fields)
 
 
 def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
@@ -227,32 +268,13 @@ def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
     return config.model_copy(update={"options": options})
 
 
-def export_recipe(
-    config: ExportConfig,
-    packing: PackingConfig,
-    parents: Mapping[str, str],
-    *,
-    order: ExportOrder,
-) -> Recipe:
-    """Return what decides an export made from `parents` (partition key to fingerprint)."""
-    fields: dict[str, Any] = {"format": config.format, "options": config.options.model_dump()}
-    if config.layout.is_packed:
-        fields["packing"] = packing.fields_of_export()
-        fields |= {} if order.documents is None else {"group_tokens": GROUP_TOKENS}
-        fields |= shuffle_fields(order.sequences)
-    fields |= order.document_fields()
-    fields |= known_changes("export", config.format)
-    version = FORMATS[config.format].version + INDEX_VERSION
-    version += LABELS_VERSION if "labels" in config.layout.columns else 0
-    return Recipe(stage="export", version=version, config=fields, parents=parents)
-
-
-def check_exports(exports: Sequence[ExportConfig], declared: Declared) -> None:
-    """Make sure that each export has a name of its own, and can be made of such a dataset.
+def check_exports(exports: DeclaredExports, *, has_eos: bool, has_bos: bool) -> None:
+    """Make sure that each export has a name of its own, and can be made of a dataset whose
+    documents end with EOS, or begin with BOS.
 
     Raises: ConfigError.
     """
-    for first, second in combinations([export.name for export in exports], 2):
+    for first, second in combinations([export.name for export in exports.configs], 2):
         if first.replace("-", "_") == second.replace("-", "_"):
             same = "twice" if first == second else f"and {second!r}, which are one name in Dagster"
             raise ConfigError(
@@ -261,14 +283,12 @@ def check_exports(exports: Sequence[ExportConfig], declared: Declared) -> None:
                 found=f"{first!r} {same}",
                 remedy="give one a `name:`",
             )
-    fields: dict[str, Any] = {"packing": declared.packing, "parts": tuple(declared.parts)}
-    of_all = DeclaredExports(configs=tuple(exports), is_in_one_order=False, **fields)
-    for export in exports:
-        packing = of_all.packing_of(export)
-        format_ = FORMATS[export.format]
-        known = format_.part_names or declared.parts
+    parts = exports.parts
+    for export in exports.configs:
+        packing, format_ = exports.packing_of(export), FORMATS[export.format]
+        known = format_.part_names or parts
         with export_named(export):
-            if others := [part for part in declared.parts if part not in known]:
+            if others := [part for part in parts if part not in known]:
                 raise ConfigError(
                     where="",
                     expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
@@ -276,18 +296,17 @@ def check_exports(exports: Sequence[ExportConfig], declared: Declared) -> None:
                     remedy="rename them in `split.parts`, or name another format",
                 )
             if export.layout.eos_first:
-                check_eos_first(has_eos=declared.has_eos, has_bos=declared.has_bos, where="")
-            is_by_file = getattr(export.options, "is_by_file", False)
-            if is_by_file and not format_.shard_names:
+                check_eos_first(has_eos=has_eos, has_bos=has_bos, where="")
+            if getattr(export.options, "is_by_file", False) and not format_.shard_names:
+                others = [name for name, of in FORMATS.items() if of.shard_names]
                 raise ConfigError(
                     where="shards",
                     expected="a number, for files of this format are not divided by raw files",
                     found="'by_file'",
-                    remedy="leave it out, or name "
-                    + ", ".join(sorted(name for name, of in FORMATS.items() if of.shard_names)),
+                    remedy=f"leave it out, or name {', '.join(others)}",
                 )
-            format_.file_names(export.options, declared.parts)
-            format_.check(export.options, replace(declared, packing=packing))
+            format_.file_names(export.options, parts)
+            format_.check(export.options, {packing.of_part(part).stored_length for part in parts})
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from itertools import chain
@@ -16,7 +16,6 @@ from tokflow.errors import ConfigError
 from tokflow.exports.damage import damage_named, damaged_file
 from tokflow.exports.options import PartRows
 from tokflow.exports.part import Part
-from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
 from tokflow.store.listed_files import Stamp
 from tokflow.store.store import StoredOutput
@@ -81,17 +80,14 @@ class Portion:
             fields = load()
             token_ids, offsets = fields["token_ids"], fields.get("offsets")
         if len(token_ids) != self.num:
-            expected = (
-                f"{self.num:,} {'tokens' if token_ids.ndim == 1 else 'sequences'} in a portion"
-            )
-            raise damaged_file(self.path, expected=expected, found=f"{len(token_ids):,}")
-        is_whole = offsets is None or (
-            (offsets[:1].tolist(), offsets[-1:].tolist()) == ([0], [self.num])
-            and bool((offsets[1:] >= offsets[:-1]).all())
-        )
-        if not is_whole:
-            expected = f"documents end to end in {self.num:,} tokens of a portion"
-            raise damaged_file(self.path, expected=expected, found="other offsets")
+            unit = "tokens" if token_ids.ndim == 1 else "sequences"
+            expected, found = f"{self.num:,} {unit} in a portion", f"{len(token_ids):,}"
+            raise damaged_file(self.path, expected=expected, found=found)
+        if offsets is not None:
+            edges = [*offsets[:1].tolist(), *offsets[-1:].tolist()]
+            if edges != [0, self.num] or (offsets[1:] < offsets[:-1]).any():
+                expected = f"documents end to end in {self.num:,} tokens of a portion"
+                raise damaged_file(self.path, expected=expected, found="other offsets")
         return fields
 
     def _loaded(self) -> Arrays:
@@ -109,11 +105,6 @@ class Portion:
     def _stamps(self) -> list[Stamp]:
         return [Stamp.of((self.stored.folder / name).stat()) for name in self.files]
 
-    def read_offsets(self) -> npt.NDArray[np.int64]:
-        """Return where the documents of a stream begin, and the last ends, of a format that keeps
-        it. Raises: as `read`."""
-        return self.read_lazily()["offsets"] if self.offsets is None else self.offsets
-
 
 def fetched_ahead(portions: Sequence[Portion]) -> Iterator[Portion]:
     """Yield portions of one output in order, those whose files have come, while those of the next
@@ -128,7 +119,7 @@ def fetched_ahead(portions: Sequence[Portion]) -> Iterator[Portion]:
     return chain.from_iterable(in_order(fetched, several, workers=1))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Layout:
     """The content of the files of an export."""
 
@@ -158,20 +149,6 @@ class Layout:
         """True where readers cannot but attend from one document to the next, or do so by default:
         nothing tells them where documents begin, or they do not ask."""
         return self.attends_across or not {"offsets", "segment_ids", "position_ids"} & {*self.keeps}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Declared:
-    """The facts of a dataset's YAML that an export depends on, known before any token is."""
-
-    parts: tuple[str, ...]
-    """Names of the parts of the split."""
-    has_eos: bool
-    """True where EOS ends each document."""
-    has_bos: bool
-    """True where BOS begins each document."""
-    packing: PackingConfig
-    """Packing of the dataset; `of_part` returns that of a part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -276,8 +253,9 @@ class Format:
     declared."""
     part_names: tuple[str, ...] | None = None
     """The parts that the format has a file for, whatever the dataset has; None: any."""
-    check: Callable[[Any, Declared], object] = lambda options, declared: None
-    """Refuse, by a ConfigError, options that cannot go with the rest of the dataset."""
+    check: Callable[[Any, Collection[int]], object] = lambda options, lengths: None
+    """Refuse, by a ConfigError, options that cannot go with sequences of these lengths, as the
+    parts of the dataset have them."""
     named: Mapping[str, str] = field(default_factory=dict)
     """Options that are names of the dataset's where the user sets none: the option, and the field
     of SourceNames."""
@@ -288,9 +266,3 @@ class Format:
     def description(self) -> str:
         """One line for people: whose format it is and what the files are called."""
         return " ".join(str(self.options.__doc__).split()).removesuffix(".")
-
-
-def fixed_layout(made_of: MadeOf, *keeps: str, **others: Any) -> Callable[[Any], Layout]:
-    """Return the layout of a format whose options do not change it."""
-    layout = Layout(made_of=made_of, keeps=keeps, **others)
-    return lambda options: layout

@@ -2,6 +2,7 @@
 columns of raw files that are kept beside it."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def write_index(path: Path, parts: Iterable[Iterable[pa.Table]], kept: Sequence[
     of them but for the last.
     """
     path.parent.mkdir(exist_ok=True)
-    schema = pa.schema([*INDEX_SCHEMA, *(pa.field(name, pa.string()) for name in kept)])
+    schema = pa.schema([*INDEX_SCHEMA, *((name, pa.string()) for name in kept)])
     with TableWriter(path, schema, rows_per_group=INDEX_ROWS_PER_GROUP) as writer:
         for tables in parts:
             for table in tables:
@@ -70,13 +71,7 @@ def read_index(export: StoredOutput, part: str, start: int, stop: int) -> list[d
     Only the row groups that hold one of them are read, as their statistics tell; of a large file
     at a URL no more is fetched. Raises: CorruptOutputError where it is damaged.
     """
-    import pyarrow.parquet as pq  # late: it imports ssl and every file system
-
-    with (
-        damage_named(export.folder / INDEX_NAME),
-        export.open(INDEX_NAME) as source,
-        pq.ParquetFile(source, read_dictionary=["part", "raw_file"]) as file,
-    ):
+    with _opened(export, read_dictionary=["part", "raw_file"]) as file:
         table = file.read_row_groups(_groups_with(file.metadata, part, start, stop))
         position = to_numpy(table["position"])
         is_wanted = (position < stop) & (position + to_numpy(table["num_tokens"]) > start)
@@ -84,15 +79,21 @@ def read_index(export: StoredOutput, part: str, start: int, stop: int) -> list[d
     return rows
 
 
-def read_segments(export: StoredOutput, part: str, limit: int | None = None) -> pa.Table:
-    """Return the rows of a part in order, all or the first `limit`, but for the column `part`."""
+@contextmanager
+def _opened(export: StoredOutput, **options: Any) -> Iterator[Any]:
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     with (
         damage_named(export.folder / INDEX_NAME),
         export.open(INDEX_NAME) as source,
-        pq.ParquetFile(source) as file,
+        pq.ParquetFile(source, **options) as file,
     ):
+        yield file
+
+
+def read_segments(export: StoredOutput, part: str, limit: int | None = None) -> pa.Table:
+    """Return the rows of a part in order, all or the first `limit`, but for the column `part`."""
+    with _opened(export) as file:
         columns = [name for name in file.schema_arrow.names if name != "part"]
         tables, left = [file.schema_arrow.empty_table().select(columns)], limit
         for group in _groups_with(file.metadata, part, 0, 2**63 - 1):

@@ -1,12 +1,13 @@
 """Options that many formats have: names of files, their sizes, columns; limits that are kept."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
@@ -74,6 +75,40 @@ def even_sizes(total: int, num: int) -> list[int]:
     """
     size, more = divmod(total, max(1, min(num, total)))
     return [size + 1] * more + [size] * (min(num, total) - more)
+
+
+def cut(arrays: Iterator[Any], sizes: Iterable[int]) -> Iterator[Iterator[Any]]:
+    """Yield for each size the arrays that hold so many values, in order; nothing is copied. They
+    may be sequences, or whatever else has a length and can be sliced.
+
+    What was yielded before must have been taken to its end. A size that is past the end of
+    `arrays` yields what is left.
+
+    For arrays of 5 and 4 values and the sizes 3, 6: [3], [2, 4].
+    """
+    rest: Any = None
+
+    def taken(size: int) -> Iterator[Any]:
+        nonlocal rest
+        while size:
+            array = next(arrays, None) if rest is None else rest
+            if array is None:
+                return
+            rest = array[size:] if len(array) > size else None
+            size -= min(size, len(array))
+            yield array if rest is None else array[: len(array) - len(rest)]
+
+    for size in sizes:
+        yield taken(size)
+
+
+def batches_of(
+    arrays: Iterator[npt.NDArray[Any]], total: int, size: int
+) -> Iterator[npt.NDArray[Any]]:
+    """Yield what the arrays hold, `size` of `total` values each time, however long they are."""
+    for taken in cut(arrays, equal_sizes(total, size)):
+        if batch := list(taken):
+            yield np.concatenate(batch)
 
 
 def files_together(files: Sequence[tuple[str, int]], most: int) -> list[slice]:

@@ -15,7 +15,7 @@ Source: apache/parquet-format at 2.11.0: parquet.thrift, Encodings.md (PLAIN, RL
 """
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -105,59 +105,47 @@ class ParquetFile:
     def write_table(self, table: pa.Table) -> None:
         """Write a row group."""
         columns = [column.combine_chunks() for column in table.columns]
-        edges = _page_edges(columns[0])
-        chunks = [
-            self._write_column(field, column, edges)
-            for field, column in zip(self._schema, columns, strict=True)
-        ]
+        edges, chunks = _page_edges(columns[0]), []
+        for field, column in zip(self._schema, columns, strict=True):
+            chunks.append(chunk := _Chunk(field))
+            for start, stop in pairwise(edges):
+                num_values, page = _page(column.slice(start, stop - start))
+                packed = page if self._compress is None else self._compress(page, asbytes=True)
+                data = [(1, I32, num_values), (2, I32, PLAIN), (3, I32, RLE), (4, I32, RLE)]
+                sizes = [(1, I32, 0), (2, I32, len(page)), (3, I32, len(packed))]
+                header = thrift([*sizes, (5, STRUCT, data)])
+                chunk.add(self._file.tell(), start, num_values, len(header), len(page), len(packed))
+                self._file.write(header)
+                self._file.write(packed)
         self._groups.append((len(table), chunks))
-
-    def _write_column(self, field: pa.Field, column: pa.Array, edges: list[int]) -> "_Chunk":
-        chunk = _Chunk(field)
-        for start, stop in pairwise(edges):
-            num_values, page = _page(column.slice(start, stop - start))
-            packed = page if self._compress is None else self._compress(page, asbytes=True)
-            data = [(1, I32, num_values), (2, I32, PLAIN), (3, I32, RLE), (4, I32, RLE)]
-            sizes = [(1, I32, 0), (2, I32, len(page)), (3, I32, len(packed))]
-            header = thrift([*sizes, (5, STRUCT, data)])
-            chunk.add(self._file.tell(), start, num_values, len(header), len(page), len(packed))
-            self._file.write(header)
-            self._file.write(packed)
-        return chunk
 
     def finish(self) -> None:
         """Write the offset indexes and the footer."""
-        groups = [(STRUCT, self._write_group(*group)) for group in self._groups]
-        footer = thrift(self._footer([group for _, group in groups]))
-        self._file.write(footer + len(footer).to_bytes(4, "little") + b"PAR1")
-
-    def _write_group(self, num_rows: int, chunks: Sequence["_Chunk"]) -> Fields:
-        """Write the offset indexes of a row group, and return what the footer says of it."""
-        columns = []
-        for chunk in chunks:
-            index, at = thrift([(1, LIST, (STRUCT, chunk.pages))]), self._file.tell()
-            self._file.write(index)
-            place = [(4, I64, at), (5, I32, len(index))]
-            columns.append([(2, I64, 0), (3, STRUCT, chunk.metadata(self._codec)), *place])
-        return [
-            (1, LIST, (STRUCT, columns)),
-            (2, I64, sum(chunk.num_bytes for chunk in chunks)),
-            (3, I64, num_rows),
-        ]
-
-    def _footer(self, groups: Sequence[Fields]) -> Fields:
+        groups = []
+        for num_rows, chunks in self._groups:
+            columns = []
+            for chunk in chunks:
+                index, at = thrift([(1, LIST, (STRUCT, chunk.pages))]), self._file.tell()
+                self._file.write(index)
+                place = [(4, I64, at), (5, I32, len(index))]
+                columns.append([(2, I64, 0), (3, STRUCT, chunk.metadata(self._codec)), *place])
+            num_bytes = sum(chunk.num_bytes for chunk in chunks)
+            groups.append([(1, LIST, (STRUCT, columns)), (2, I64, num_bytes), (3, I64, num_rows)])
         # Readers of Arrow take the types from there, such as int8.
         arrow = base64.b64encode(self._schema.serialize().to_pybytes())
         elements = [element for field in self._schema for element in _elements(field)]
         root = [(3, I32, REQUIRED), (4, TEXT, b"schema"), (5, I32, len(self._schema))]
-        return [
-            (1, I32, 2),
-            (2, LIST, (STRUCT, [root, *elements])),
-            (3, I64, sum(num_rows for num_rows, _ in self._groups)),
-            (4, LIST, (STRUCT, groups)),
-            (5, LIST, (STRUCT, [[(1, TEXT, b"ARROW:schema"), (2, TEXT, arrow)]])),
-            (6, TEXT, b"tokflow"),
-        ]
+        footer = thrift(
+            [
+                (1, I32, 2),
+                (2, LIST, (STRUCT, [root, *elements])),
+                (3, I64, sum(num_rows for num_rows, _ in self._groups)),
+                (4, LIST, (STRUCT, groups)),
+                (5, LIST, (STRUCT, [[(1, TEXT, b"ARROW:schema"), (2, TEXT, arrow)]])),
+                (6, TEXT, b"tokflow"),
+            ]
+        )
+        self._file.write(footer + len(footer).to_bytes(4, "little") + b"PAR1")
 
 
 class _Chunk:

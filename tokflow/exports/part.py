@@ -27,8 +27,7 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder
 from tokflow.split.spans import Split
-from tokflow.store.store import InStore
-from tokflow.store.tables import Columns, offsets_of, to_numpy
+from tokflow.store.tables import offsets_of, to_numpy
 from tokflow.tokens.token_source import taken_in_batches
 
 T = TypeVar("T")
@@ -192,23 +191,24 @@ class Part:
                 "char_start": of_one.char_start,
                 "token_in_piece": np.zeros_like(of_one.row),
             }
-            columns = _split_at_eos(columns) if moves_eos else columns
+            if moves_eos:  # two rows for each
+                columns = {name: np.repeat(values, 2) for name, values in columns.items()}
+                num_behind = np.maximum(of_one.num_tokens - 1, 0)
+                columns["position"][1::2] += 1
+                columns["num_tokens"][::2] -= num_behind
+                columns["num_tokens"][1::2] = columns["token_in_piece"][::2] = num_behind
             yield from index_tables(self.name, of_one.origins, columns)
             position += int(starts[-1])
 
     def _eos_to_move(self) -> int | None:
-        """Return the EOS that must be moved before each document; None where a BOS stands there.
+        """Return the EOS that must be moved before each document, of which each is the last token;
+        None where a BOS stands there.
 
         Raises: ConfigError.
         """
         if self.bos_id is not None:
             return None
         check_eos_first(has_eos=self.eos_id is not None, has_bos=False, where=self.name)
-        self._check_last_tokens()
-        return self.eos_id
-
-    def _check_last_tokens(self) -> None:
-        """Make sure that each document ends with EOS."""
         for split in self.splits:
             spans = split.spans(self.name)
             is_some = spans.num_tokens > 0
@@ -222,6 +222,7 @@ class Part:
                     found=f"token {int(found[wrong[0]])}",
                     remedy="name a format that keeps EOS last",
                 )
+        return self.eos_id
 
     @property
     def sequence_length(self) -> int:
@@ -301,12 +302,6 @@ def make_parts(
     return found
 
 
-def inputs_of(parts: Sequence[Part]) -> list[InStore]:
-    """Return the outputs that the parts are read from: of every file its tokens, split and, where
-    there are some, sequences."""
-    return parts[0].packed.inputs_within(None)  # all parts are of the same files
-
-
 def check_eos_first(*, has_eos: bool, has_bos: bool, where: str) -> None:
     """Make sure that documents have what stands before each of them with `eos_first`.
 
@@ -331,14 +326,3 @@ def _with_eos_first(
         waiting = batch
     if waiting is not None:
         yield waiting[:-1]
-
-
-def _split_at_eos(columns: Columns) -> Columns:
-    """Return the index of documents whose EOS was moved before them: two rows for each."""
-    num_tokens = columns["num_tokens"]
-    twice = {name: np.repeat(values, 2) for name, values in columns.items()}
-    twice["position"][1::2] += 1
-    twice["num_tokens"][::2] = np.minimum(num_tokens, 1)
-    twice["num_tokens"][1::2] = np.maximum(num_tokens - 1, 0)
-    twice["token_in_piece"][::2] = np.maximum(num_tokens - 1, 0)
-    return twice

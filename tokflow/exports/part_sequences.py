@@ -4,28 +4,29 @@ A tail is what fills no sequence of its file, or group; those of all are packed 
 made, as one more file would be.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.exports.index import INDEX_ROWS_AT_ONCE, index_tables
-from tokflow.exports.options import equal_sizes
+from tokflow.exports.options import cut, equal_sizes
 from tokflow.exports.shuffled_documents import (
     TOKENS_GATHERED,
     GatheredTokens,
     PackedFile,
 )
-from tokflow.exports.tails import Tails, pack_tails_of
 from tokflow.sequences.config import PackingConfig
+from tokflow.sequences.packing import PackingResult, Segments, pack_tails
 from tokflow.sequences.segments import (
+    SEGMENTS_COLUMNS,
     FileSequences,
     Sequences,
+    SpanMask,
     fill_sequences,
 )
 from tokflow.split.permutation import Permutation
@@ -83,11 +84,6 @@ class PartSequences:
         keys = [str(split.manifest.partition) for split in self.splits]
         return list(zip([*keys, ""], np.diff(self._firsts).tolist(), strict=True))
 
-    @property
-    def num_repeated_tokens(self) -> int:
-        """Tokens that are in another sequence too, counted once less than they are there."""
-        return self._count("num_repeated_tokens") + self._tails.num_repeated_more
-
     @cached_property
     def longest(self) -> int:
         """Tokens of the longest sequence; 0 where there is none. Files behind the first that has a
@@ -104,9 +100,13 @@ class PartSequences:
 
     @property
     def packing_counts(self) -> dict[str, int]:
-        """Documents and, of chats, turns and sequences that were cut or left out, in the sequences
-        of files and of tails."""
-        return {name: num + self._count(name) for name, num in self._tails.counts.items()}
+        """Counts of the sequences of files and of tails: num_repeated_tokens (those in another
+        sequence too, counted once less than they are there), and of documents and, of chats, turns
+        and sequences that were cut or left out."""
+        return {
+            name: num + sum(file.counts.get(f"{self.part}.{name}", 0) for file in self.files)
+            for name, num in self._tails.counts.items()
+        }
 
     def sequences(
         self, at_once: int | None = None, *, within: range | None = None, starts_anew: bool = False
@@ -153,15 +153,20 @@ class PartSequences:
         tails last; else each of some millions of segments, for each of which the tables of all
         files are read."""
         in_order, num = self.shuffle_seed is None, self.num_sequences
-        num_segments = num + sum(file.num_spans(self.part) for file in self.files)
-        step = num if in_order else INDEX_ROWS_AT_ONCE * num // max(1, num_segments)
+        names = f"{self.part}.num_documents", f"{self.part}.num_cut_pieces"
+        num_spans = sum(of.manifest.counts[name] for of in self.splits for name in names)
+        step = num if in_order else INDEX_ROWS_AT_ONCE * num // max(1, num + num_spans)
         for places in self._stretches(range(num), max(1, step)):
             of_files = (self._index_of(*of_file) for of_file in self._by_file(places))
             tables = chain.from_iterable(of_files)
-            is_of_one = in_order and places.start < self._firsts[-2]
-            yield from tables if is_of_one else _in_order_of_positions(tables)
+            if in_order and places.start < self._firsts[-2]:  # all of one file
+                yield from tables
+            elif several := list(tables):
+                table = pa.concat_tables(several)
+                position = to_numpy(table["position"])
+                yield table.take(to_arrow(np.argsort(position, kind="stable")))
 
-    def inputs_within(self, within: range | None) -> list[InStore]:
+    def inputs_within(self, within: range | None = None) -> list[InStore]:
         """Return the outputs that the sequences within are made from, those made of tails left out,
         or all: token shard, split and sequences of each file that has some; of groups, all."""
         packed = self._packed_files
@@ -181,9 +186,6 @@ class PartSequences:
     @property
     def _at_once(self) -> int:
         return max(1, TOKENS_AT_ONCE // self.packing.stored_length)
-
-    def _count(self, name: str) -> int:
-        return sum(file.counts.get(f"{self.part}.{name}", 0) for file in self.files)
 
     @cached_property
     def _firsts(self) -> npt.NDArray[np.int64]:
@@ -221,8 +223,14 @@ class PartSequences:
         if len(segments) < len(columns["sequence"]):
             columns = {name: values[segments] for name, values in columns.items()}
         place = np.repeat(at, counts)
-        column = _columns_of_segments(place, columns["num_tokens"], self.packing)
-        columns = {**columns, "position": place * self.packing.stored_length + column}
+        length, ends = self.packing.stored_length, np.cumsum(columns["num_tokens"])
+        starts = ends - columns["num_tokens"]
+        first = np.flatnonzero(np.diff(place, prepend=-1))
+        begin = starts[first]  # of each sequence
+        if self.packing.padding_side == "left":
+            begin = np.append(begin[1:], ends[-1:]) - length
+        column = starts - np.repeat(begin, np.diff(first, append=len(place)))
+        columns = {**columns, "position": place * length + column}
         if number < len(self.files):
             yield from self._index_of_file(number, columns)
             return
@@ -284,8 +292,71 @@ class PartSequences:
         return np.zeros(len(self.files), dtype=np.int64)  # groups are of all
 
     @cached_property
-    def _tails(self) -> Tails:
-        return pack_tails_of(self.files, self.part, self.packing, self.splits, self._positions)
+    def _tails(self) -> "Tails":
+        """The sequences that are made of the tails of all files, as one more file would be."""
+        packing = self.packing
+        of_files = [file.tail(self.part) for file in self.files]
+        empty = np.zeros(0, dtype=np.int64)
+        tails = {
+            name: np.concatenate([empty, *(tail[name] for tail in of_files)])
+            for name in SEGMENTS_COLUMNS
+        }
+        whole = Segments(
+            span=np.arange(len(tails["sequence"])),
+            token_in_span=tails["token_in_piece"],
+            **{name: tails[name] for name in ("sequence", "num_tokens", "num_repeated")},
+        )
+        file = np.repeat(np.arange(len(of_files)), [len(tail["num_tokens"]) for tail in of_files])
+        span_start = tails["token_start"] - tails["token_in_piece"]
+        masks = GatheredTokens.masks(self.splits)
+        mask = None if masks is None else SpanMask(masks, span_start + self._positions[file])
+        is_begun = None  # a document's first sequence is there, unless it was dropped
+        if self.files and mask is not None and packing.drop_unsupervised:
+            finished = (file.segments(self.part, ("document",))["document"] for file in self.files)
+            is_begun = np.concatenate(
+                [np.isin(tail["document"], of) for tail, of in zip(of_files, finished, strict=True)]
+            )
+        packed = pack_tails(whole, packing, mask.num_supervised if mask else None, is_begun)
+        found = packed.segments
+        return Tails(
+            columns={
+                "file": file[found.span],
+                "sequence": found.sequence,
+                "num_tokens": found.num_tokens,
+                "token_start": span_start[found.span] + found.token_in_span,
+                "document": tails["document"][found.span],
+                "char_start": tails["char_start"][found.span],
+                "token_in_piece": found.token_in_span,
+            },
+            whole=whole,
+            packed=packed,
+            mask=mask,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tails:
+    """Segments of the sequences made of the tails of all files, in order."""
+
+    columns: Columns
+    """Columns of segments, and the ordinal of the file of each."""
+    whole: Segments
+    """The tails before they are packed."""
+    packed: PackingResult
+    mask: SpanMask | None
+    """The loss mask of the documents of `whole`; None where none are chats."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Repeated tokens, less those that the files count in their tails; documents and, of chats,
+        turns and sequences that were cut or left out."""
+        packed, whole = self.packed.segments, self.whole
+        num_more = int(packed.num_repeated.sum() - whole.num_repeated.sum())
+        counts = {"num_repeated_tokens": num_more, **asdict(self.packed.counts)}
+        if self.mask is None:
+            del counts["num_dropped_sequences"]
+            return counts
+        return counts | self.mask.turn_counts(self.whole, self.packed.segments)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -305,57 +376,3 @@ def _segments_of(
     """Return the segments of some sequences, end to end, and how many each sequence has."""
     first, counts = edges[sequences], edges[sequences + 1] - edges[sequences]
     return positions_of_runs(first, counts), counts
-
-
-def _columns_of_segments(
-    sequence: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64], packing: PackingConfig
-) -> npt.NDArray[np.int64]:
-    """Return where in its sequence each segment begins; all segments of the sequences are given."""
-    ends: npt.NDArray[np.int64] = np.cumsum(num_tokens)
-    starts = ends - num_tokens
-    first = np.flatnonzero(np.diff(sequence, prepend=-1))
-    begin = starts[first]
-    if packing.padding_side == "left":
-        begin = np.append(begin[1:], ends[-1:]) - packing.stored_length
-    return starts - np.repeat(begin, np.diff(first, append=len(sequence)))
-
-
-def _in_order_of_positions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield one table of all rows of several in the order of their positions; none of none."""
-    if several := list(tables):
-        table = pa.concat_tables(several)
-        yield table.take(to_arrow(np.argsort(to_numpy(table["position"]), kind="stable")))
-
-
-def cut(arrays: Iterator[Any], sizes: Iterable[int]) -> Iterator[Iterator[Any]]:
-    """Yield for each size the arrays that hold so many values, in order; nothing is copied. They
-    may be sequences, or whatever else has a length and can be sliced.
-
-    What was yielded before must have been taken to its end. A size that is past the end of
-    `arrays` yields what is left.
-
-    For arrays of 5 and 4 values and the sizes 3, 6: [3], [2, 4].
-    """
-    rest: Any = None
-
-    def taken(size: int) -> Iterator[Any]:
-        nonlocal rest
-        while size:
-            array = next(arrays, None) if rest is None else rest
-            if array is None:
-                return
-            rest = array[size:] if len(array) > size else None
-            size -= min(size, len(array))
-            yield array if rest is None else array[: len(array) - len(rest)]
-
-    for size in sizes:
-        yield taken(size)
-
-
-def batches_of(
-    arrays: Iterator[npt.NDArray[Any]], total: int, size: int
-) -> Iterator[npt.NDArray[Any]]:
-    """Yield what the arrays hold, `size` of `total` values each time, however long they are."""
-    for taken in cut(arrays, equal_sizes(total, size)):
-        if batch := list(taken):
-            yield np.concatenate(batch)

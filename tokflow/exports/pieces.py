@@ -22,12 +22,22 @@ def pieces(fields: Arrays, layout: Layout, dtype: np.dtype[Any]) -> Iterator[Arr
     that the format keeps. In pieces where they have to be copied, else at once."""
     token_ids = _viewed(fields["token_ids"], dtype)
     if layout.is_packed:
-        yield from _pieces_of_sequences({**fields, "token_ids": token_ids}, layout, dtype)
+        at_once = max(1, TOKENS_AT_ONCE // token_ids.shape[1])
+        for first in range(0, len(token_ids), at_once):
+            some = {name: values[first : first + at_once] for name, values in fields.items()}
+            some["token_ids"] = of_dtype(some["token_ids"], dtype)
+            if "loss_mask" in layout.keeps and "loss_mask" not in some:
+                some["loss_mask"] = some["segment_ids"] != 0
+            yield some
     elif token_ids.dtype == dtype:
         yield {**fields, "token_ids": token_ids}
-    else:
-        for here, own in _documents(fields, len(token_ids)):
-            yield {"token_ids": token_ids[here].astype(dtype), **own}
+    elif "offsets" not in fields:
+        for first in range(0, len(token_ids), TOKENS_AT_ONCE):
+            yield {"token_ids": token_ids[first : first + TOKENS_AT_ONCE].astype(dtype)}
+    else:  # whole documents
+        for here, offsets in batches_of_documents(np.diff(fields["offsets"]), TOKENS_AT_ONCE):
+            mask = {"loss_mask": fields["loss_mask"][here]} if "loss_mask" in fields else {}
+            yield {"token_ids": token_ids[here].astype(dtype), "offsets": offsets, **mask}
 
 
 def of_dtype(token_ids: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -37,30 +47,6 @@ def of_dtype(token_ids: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[A
 
 def _viewed(token_ids: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     return token_ids.view(dtype) if token_ids.dtype.itemsize == dtype.itemsize else token_ids
-
-
-def _pieces_of_sequences(fields: Arrays, layout: Layout, dtype: np.dtype[Any]) -> Iterator[Arrays]:
-    num_sequences, length = fields["token_ids"].shape
-    at_once = max(1, TOKENS_AT_ONCE // length)
-    for first in range(0, num_sequences, at_once):
-        some = {name: values[first : first + at_once] for name, values in fields.items()}
-        some["token_ids"] = some["token_ids"].astype(dtype, copy=False)
-        if "loss_mask" in layout.keeps and "loss_mask" not in some:
-            some["loss_mask"] = some["segment_ids"] != 0
-        yield some
-
-
-def _documents(fields: Arrays, num_tokens: int) -> Iterator[tuple[slice, Arrays]]:
-    """Yield where some whole documents are, and what there is of them beside the tokens; without
-    offsets just some of the tokens."""
-    if "offsets" not in fields:
-        for first in range(0, num_tokens, TOKENS_AT_ONCE):
-            yield slice(first, first + TOKENS_AT_ONCE), {}
-        return
-    lengths: npt.NDArray[np.int64] = np.diff(fields["offsets"])
-    for here, offsets in batches_of_documents(lengths, TOKENS_AT_ONCE):
-        mask = {"loss_mask": fields["loss_mask"][here]} if "loss_mask" in fields else {}
-        yield here, {"offsets": offsets, **mask}
 
 
 def documents_of(stored: StoredOutput, part: str, limit: int | None) -> pa.Table:
@@ -80,33 +66,24 @@ def documents_of(stored: StoredOutput, part: str, limit: int | None) -> pa.Table
     return found.set_column(number, found.schema.field(number), to_arrow(sums))[:limit]
 
 
-def rows_of(
-    read: Iterator[Arrays], names: Sequence[str], num: int, *, length: int, dtype: np.dtype[Any]
-) -> dict[str, pa.FixedSizeListArray]:
-    """Return the first `num` sequences, each of `length` positions, of each field."""
-    flat = _first(read, names, num, num * length, dtype)
-    return {name: pa.FixedSizeListArray.from_arrays(flat[name], length) for name in names}
-
-
 def lists_of(
-    read: Iterator[Arrays], names: Sequence[str], num_tokens: Any, *, dtype: np.dtype[Any]
-) -> dict[str, pa.LargeListArray]:
-    """Return the first documents of a stream, which have these numbers of tokens, of each field."""
-    offsets = offsets_of(num_tokens)
-    flat = _first(read, names, int(offsets[-1]), int(offsets[-1]), dtype)
-    return {name: pa.LargeListArray.from_arrays(to_arrow(offsets), flat[name]) for name in names}
-
-
-def _first(
-    read: Iterator[Arrays], names: Sequence[str], num: int, num_positions: int, dtype: np.dtype[Any]
+    read: Iterator[Arrays], names: Sequence[str], num: int, sizes: Any, *, dtype: np.dtype[Any]
 ) -> dict[str, pa.Array]:
-    """Return the positions of the first `num` sequences or tokens, end to end, of each field."""
+    """Return each field of the first `num` sequences, all of one size, or of the first documents of
+    a stream, which have these numbers of tokens."""
+    is_fixed = np.ndim(sizes) == 0
+    offsets = np.array([0, num * sizes]) if is_fixed else offsets_of(sizes)
+    num_positions = left = int(offsets[-1])
     dtypes = {"token_ids": dtype, "loss_mask": np.dtype(bool)}
     found: dict[str, list[Any]] = {
         name: [np.zeros(0, dtypes.get(name, np.dtype(np.int32)))] for name in names
     }
-    while names and num > 0 and (fields := next(read, None)) is not None:
-        num -= len(fields["token_ids"])
+    while names and left > 0 and (fields := next(read, None)) is not None:
+        left -= fields["token_ids"].size
         for name in names:
             found[name].append(fields[name].reshape(-1))
-    return {name: to_arrow(np.concatenate(some)[:num_positions]) for name, some in found.items()}
+    flat = {name: to_arrow(np.concatenate(of)[:num_positions]) for name, of in found.items()}
+    if is_fixed:
+        return {name: pa.FixedSizeListArray.from_arrays(of, sizes) for name, of in flat.items()}
+    starts = to_arrow(offsets)
+    return {name: pa.LargeListArray.from_arrays(starts, of) for name, of in flat.items()}

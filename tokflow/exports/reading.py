@@ -16,7 +16,7 @@ from tokflow.exports.damage import damage_named
 from tokflow.exports.format import Arrays, Format, Layout, Portion, fetched_ahead
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.options import PartRows
-from tokflow.exports.pieces import documents_of, lists_of, pieces, rows_of
+from tokflow.exports.pieces import documents_of, lists_of, pieces
 from tokflow.sequences.segments import Sequences
 from tokflow.store.latest import LATEST
 from tokflow.store.manifest import Manifest
@@ -115,12 +115,9 @@ class Export(InStore):
         """
         length: int | dict[str, int] | None = self.manifest.details.get("sequence_length")
         if isinstance(length, dict):
-            raise ConfigError(
-                where=self.folder,
-                expected="sequences of one length",
-                found=", ".join(f"{of:,} in {part}" for part, of in length.items()),
-                remedy="ask for that of a part: `of_part(name).sequence_length`",
-            )
+            found = ", ".join(f"{of:,} in {part}" for part, of in length.items())
+            remedy = "ask for that of a part: `of_part(name).sequence_length`"
+            raise self._error("", "sequences of one length", found, remedy)
         return length
 
     def of_part(self, part: str) -> "Export":
@@ -160,29 +157,29 @@ class Export(InStore):
         """Return its files that are in a folder of its own, or in one below that."""
         return [name for name in self.manifest.files if name.startswith(f"{folder}/")]
 
-    def num_in(self, name: str, *, header_bytes: int = 0) -> int:
-        """Return how many token ids of its dtype one of its files has room for."""
-        return (self.manifest.files[name].num_bytes - header_bytes) // self.dtype.itemsize
-
-    def numbers(self, name: str) -> npt.NDArray[Any]:
-        """Return the numbers of a file of nothing but token ids, as `StoredOutput.numbers`."""
-        return self.stored.numbers(name, self.dtype)
-
     def file_portions(
         self,
         load: Callable[["Export", str], Arrays],
-        names: Sequence[str],
-        sizes: Iterable[int],
+        name_of: Callable[[int], str],
+        sizes: Iterable[int] | None = None,
         beside: Callable[[str], Iterable[str]] = lambda name: (),
         *,
+        header_bytes: int = 0,
         is_mapped: bool = True,
     ) -> list[Portion]:
-        """Return files of which each is a portion, which `load` returns by its name; `beside`: the
-        other files that it reads then."""
-        return [
-            Portion(self.stored, (name, *beside(name)), num, partial(load, self, name), is_mapped)
-            for name, num in zip(names, sizes, strict=True)
-        ]
+        """Return the files called `name_of(0)` and so on, each a portion that `load` returns.
+
+        `sizes`: values of each; by default as many token ids as it has room for behind a header.
+        `beside`: the other files that are read then, of those that there are."""
+        names, files = self.numbered(name_of), self.manifest.files
+        if sizes is None:
+            of_files = [files[name].num_bytes - header_bytes for name in names]
+            sizes = [num_bytes // self.dtype.itemsize for num_bytes in of_files]
+        found = []
+        for name, num in zip(names, sizes, strict=True):
+            own = (name, *(of for of in beside(name) if of in files))
+            found.append(Portion(self.stored, own, num, partial(load, self, name), is_mapped))
+        return found
 
     def batch_portions(
         self,
@@ -217,12 +214,9 @@ class Export(InStore):
     def check_part(self, part: str | None) -> None:
         """Make sure that it has a part, and that one is named. Raises: ConfigError."""
         if part not in self.parts:
-            raise ConfigError(
-                where=self.folder,
-                expected=f"one of the parts {', '.join(self.parts)}",
-                found="none named" if part is None else repr(part),
-                remedy="name one of them",
-            )
+            expected = f"one of the parts {', '.join(self.parts)}"
+            found = "none named" if part is None else repr(part)
+            raise self._error("", expected, found, "name one of them")
 
     def read(self, part: str) -> Iterator[Arrays]:
         """Yield the fields of a part in order, some millions of tokens or a file at a time: those
@@ -258,13 +252,12 @@ class Export(InStore):
         """
         of_part = self.of_part(part)
         if self.format.portions is None:
-            raise ConfigError(
-                where=self.folder,
-                expected="an export whose tokens tokflow reads",
-                found=f"{self.format_name}, which is written and never read",
-                remedy="name another export of the dataset, or declare a format in its YAML "
-                "and run `tokflow run`, which tokenizes nothing again",
+            found = f"{self.format_name}, which is written and never read"
+            remedy = (
+                "name another export of the dataset, or declare a format in its YAML and run "
+                "`tokflow run`, which tokenizes nothing again"
             )
+            raise self._error("", "an export whose tokens tokflow reads", found, remedy)
         with damage_named(self.folder):
             return self.format.portions(of_part, part)
 
@@ -317,9 +310,10 @@ class Export(InStore):
         if layout.is_packed:
             num = export.counts[f"{part}.num_sequences"]
             num = num if limit is None else min(num, limit)
-            lists = rows_of(read, wanted, num, length=export.sequence_length or 0, dtype=self.dtype)
+            sizes: Any = export.sequence_length
         else:
-            lists = lists_of(read, wanted, to_numpy(documents["num_tokens"]), dtype=self.dtype)
+            num, sizes = len(documents), to_numpy(documents["num_tokens"])
+        lists = lists_of(read, wanted, num, sizes, dtype=self.dtype)
         return pa.table({name: lists[name] if name in lists else documents[name] for name in names})
 
     def to_pandas(

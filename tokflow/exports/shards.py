@@ -120,11 +120,11 @@ def _of_stream(part: Part, config: ExportConfig) -> list[Written]:
 class LastExport:
     """The files of the export that was made last, by what decides them."""
 
-    def __init__(self, stored: StoredOutput | None) -> None:
+    def __init__(self, stored: StoredOutput) -> None:
         self._stored = stored
         self._found: dict[str, tuple[dict[str, Any], int, int]] = {}
         """Entries by their fingerprints, with the number of the first file, and that of all."""
-        of_parts = stored.manifest.details.get("shards", {}) if stored else {}
+        of_parts = stored.manifest.details.get("shards", {})
         for shards in of_parts.values():
             firsts = [*accumulate((of["num_files"] for of in shards), initial=0)]
             for first, of in zip(firsts, shards, strict=False):
@@ -140,7 +140,7 @@ class LastExport:
         """Make links to files below `folder`; return their sizes and checksums, and the counts of
         what is in them. None where it has no such files on this disk, or a damaged one."""
         names_of = FORMATS[config.format].shard_names
-        if self._stored is None or names_of is None or not self.has(shard):
+        if names_of is None or not self.has(shard):
             return None
         entry, first, num = self._found[shard.fingerprint]
         files, names = self._stored.manifest.files, dict[str, str]()

@@ -13,8 +13,13 @@ import numpy.typing as npt
 
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.packing import Segments
-from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, pack_and_count
-from tokflow.sequences.turns import NO_MASK, SpanMask
+from tokflow.sequences.segments import (
+    NO_MASK,
+    SEGMENTS_COLUMNS,
+    FileSequences,
+    SpanMask,
+    pack_and_count,
+)
 from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.integrity import clear_when_damaged, is_compared
@@ -286,21 +291,17 @@ class DocumentGroup:
         """Return the number of finished sequences; its tail is not among them."""
         return self.counts[f"{part}.num_sequences"]
 
-    def num_spans(self, part: str) -> int:
-        """Return how many documents there are; a span of a cut one counts as such."""
-        return len(self._documents)
-
     def segments(self, part: str, columns: Sequence[str] = SEGMENTS_COLUMNS) -> Columns:
         """Return the segments of the finished sequences, in the order of these."""
         return self._columns(columns, slice(0, self._packed.first_of_tail))
 
-    def tail(self, part: str) -> Columns:
-        """Return the segments that fill no sequence of this group."""
-        return self._tail
-
     @cached_property
     def _tail(self) -> Columns:
         return self._columns(SEGMENTS_COLUMNS, slice(self._packed.first_of_tail, None))
+
+    def tail(self, part: str) -> Columns:
+        """Return the segments that fill no sequence of this group."""
+        return self._tail
 
     @property
     def _documents(self) -> range:
@@ -327,26 +328,24 @@ class DocumentGroup:
     def _packed(self) -> "_PackedGroup":
         source = self.source
         key = source.key, self.packing.model_dump_json(), source.part, self.number
-        if key not in _packed_groups:
-            other = next(iter(_packed_groups), key)
-            if not self.is_kept or other[:2] != key[:2]:
-                _packed_groups.clear()
-            _packed_groups[key] = self._pack()
-        return _packed_groups[key]
-
-    def _pack(self) -> "_PackedGroup":
+        if key in _packed_groups:
+            return _packed_groups[key]
+        other = next(iter(_packed_groups), key)
+        if not self.is_kept or other[:2] != key[:2]:
+            _packed_groups.clear()
         own = self._documents
-        documents = self.source.table().documents.chosen(slice(own.start, own.stop))
-        masks = GatheredTokens.masks(self.source.splits)
+        documents = source.table().documents.chosen(slice(own.start, own.stop))
+        masks = GatheredTokens.masks(source.splits)
         mask = None if masks is None else SpanMask(masks, documents.token_start)
         packed, counts = pack_and_count(documents.num_tokens, self.packing, mask)
         segments = packed.segments
         small = {of.name: getattr(segments, of.name).astype(np.int32) for of in fields(segments)}
-        return _PackedGroup(
+        _packed_groups[key] = _PackedGroup(
             segments=Segments(**small),
             first_of_tail=int(np.searchsorted(segments.sequence, packed.num_sequences)),
-            counts={f"{self.source.part}.{name}": num for name, num in counts.items()},
+            counts={f"{source.part}.{name}": num for name, num in counts.items()},
         )
+        return _packed_groups[key]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,21 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
 from tokflow.errors import TokflowError
-from tokflow.exports.config import DeclaredExports, ExportConfig, export_recipe
+from tokflow.exports.columns import LABELS_VERSION
+from tokflow.exports.config import DeclaredExports, ExportConfig
 from tokflow.exports.formats import FORMATS
+from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import Part, make_parts
 from tokflow.exports.reading import Export
+from tokflow.exports.shuffled_documents import GROUP_TOKENS
 from tokflow.exports.writing import ExportWriter
+from tokflow.sequences.config import Packings
 from tokflow.split.rule import PartConfig, SplitConfig
-from tokflow.split.shuffle import ShuffleConfig
+from tokflow.split.shuffle import ShuffleConfig, shuffle_fields
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, selection_stages
 from tokflow.store.latest import LATEST
 from tokflow.store.manifest import Recipe
-from tokflow.store.store import Store, StoredOutput
+from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import output_at
+from tokflow.store.versions import known_changes
 
 ABOUT = "{}. It is made from all raw files; `latest` in its folder leads to the newest."
 
@@ -36,17 +42,32 @@ class ExportStage(Stage):
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the sequences of its packing or, of a stream, the splits of all partitions."""
-        return [_input(dataset, variant)]
+        for packing, exports in dataset.of(Packings).exports.items():
+            if variant in exports:
+                return [Input(stage="sequences", reach="all", variant=packing)]
+        return [Input(stage="split", reach="all")]
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides an export: the outputs of all partitions, format and packing."""
-        inputs = making.inputs(_input(making.graph.dataset, making.variant).stage)
+        dataset, variant = making.graph.dataset, making.variant
+        inputs = making.inputs(self.inputs(dataset, variant)[0].stage)
         parents = {key: of.fingerprint for key, of in inputs.items()}
-        return _recipe(making.graph.dataset, making.variant, parents)
+        return replace(self.declared_recipe(dataset, variant), parents=parents)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides, whatever files there are."""
-        return _recipe(dataset, variant, {})
+        exports, order = dataset.of(DeclaredExports), dataset.of(ShuffleConfig).of_export
+        config = exports.config(variant)
+        fields: dict[str, Any] = {"format": config.format, "options": config.options.model_dump()}
+        if config.layout.is_packed:
+            fields["packing"] = exports.packing_of(config).fields_of_export()
+            fields |= {} if order.documents is None else {"group_tokens": GROUP_TOKENS}
+            fields |= shuffle_fields(order.sequences)
+        fields |= order.document_fields()
+        fields |= known_changes("export", config.format)
+        version = FORMATS[config.format].version + INDEX_VERSION
+        version += LABELS_VERSION if "labels" in config.layout.columns else 0
+        return Recipe(stage="export", version=version, config=fields, parents={})
 
     def writer(self, making: Making) -> ExportWriter:
         """Return what writes an export, its segments too.
@@ -57,7 +78,11 @@ class ExportStage(Stage):
         parts, config = parts_of(making), making.of(DeclaredExports).config(making.variant)
         last = None
         if getattr(config.options, "is_by_file", False):
-            last = _last_export(parts[0].splits[0].store, making.folder)
+            with suppress(TokflowError, OSError):  # there is none, or none that can be read
+                store = parts[0].splits[0].store
+                found = output_at(store, making.folder.parent / LATEST)
+                if found and found.folder != making.folder and store.is_intact(found.folder):
+                    last = found  # its files can be linked
         return ExportWriter(
             parts=parts,
             config=config,
@@ -84,29 +109,6 @@ class ExportStage(Stage):
 EXPORT = ExportStage()
 
 
-def _last_export(store: Store, folder: Path) -> StoredOutput | None:
-    """Return the export that was made before the one in a folder, if its files can be linked."""
-    with suppress(TokflowError, OSError):  # none, or none that can be read
-        found = output_at(store, folder.parent / LATEST)
-        if found and found.folder != folder and store.is_intact(found.folder):
-            return found
-    return None
-
-
-def _input(dataset: DatasetConfig, name: str) -> Input:
-    exports = dataset.of(DeclaredExports)
-    config = exports.config(name)
-    if exports.is_made_of_sequences(config):
-        return Input(stage="sequences", reach="all", variant=exports.packing_name(config))
-    return Input(stage="split", reach="all")
-
-
-def _recipe(dataset: DatasetConfig, name: str, parents: Mapping[str, str]) -> Recipe:
-    exports, order = dataset.of(DeclaredExports), dataset.of(ShuffleConfig).of_export
-    config = exports.config(name)
-    return export_recipe(config, exports.packing_of(config), parents, order=order)
-
-
 def is_all_tokens(dataset: DatasetConfig) -> bool:
     """Return whether an export may be one file of all tokens, as partitions have them."""
     exports, shuffle = dataset.of(DeclaredExports), dataset.of(ShuffleConfig)
@@ -125,7 +127,8 @@ def parts_of(making: Making) -> Sequence[Part]:
     """
     dataset, exports = making.graph.dataset, making.of(DeclaredExports)
     config = exports.config(making.variant)
-    files = making.opened_all(_input(dataset, making.variant).stage)
+    [made_of] = EXPORT.inputs(dataset, making.variant)
+    files = making.opened_all(made_of.stage)
     return make_parts(
         dataset.of(SplitConfig).parts,
         making.graph.token_details(),

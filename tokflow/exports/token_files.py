@@ -17,9 +17,8 @@ import numpy.typing as npt
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.ahead import begun
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.options import FILE_DIGITS, ShardOptions
+from tokflow.exports.options import FILE_DIGITS, ShardOptions, cut
 from tokflow.exports.part import Part
-from tokflow.exports.part_sequences import cut
 from tokflow.sequences.segments import Sequences
 from tokflow.split.spans import Split
 from tokflow.store.copies import SHORT_BYTES, CopiedRange, note_copies
@@ -27,7 +26,6 @@ from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.links import LINKED_BYTES, has_linked
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
-from tokflow.store.store import StoredOutput
 from tokflow.store.tables import map_numbers, offsets_of, to_numpy
 from tokflow.store.zstd import zstd
 from tokflow.tokens.shard import TokenShard
@@ -252,21 +250,17 @@ def open_hashed(path: Path) -> Iterator[HashedWriter]:
     _written[path] = file.entry(), Stamp.of(path.stat())
 
 
-def whole_files(part: Part) -> list[tuple[StoredOutput, str]]:
-    """Return the files of tokens, by output and name, that a part is whole, end to end: one, or
-    those that may have been copied ahead; none of any other part."""
+def is_copied(part: Part, new: Path) -> bool:
+    """Return whether `new` is now a copy of whole files of tokens, end to end: where the part is
+    one such file, or all of those that were copied ahead."""
     splits = [of for of in part.splits if of.manifest.counts[f"{part.name}.num_tokens"]]
     files = [(of.shard.stored, name) for of in splits for name in of.shard.names(TOKENS_NAME)]
     has_all = sum(split.shard.num_tokens for split in splits) == part.num_tokens
     if not has_all or part.shuffled or (len(files) > 1 and not begun):
-        return []
-    spans = (split.span_table(part.name)["is_cut"] for split in splits)
-    return files if all(len(cut) == 1 and not cut[0].as_py() for cut in spans) else []
-
-
-def copy_files(files: Sequence[tuple[StoredOutput, str]], new: Path) -> bool:
-    """Let `new` be a copy of files of outputs, end to end, if there is but one or it was made
-    ahead; return whether it is."""
+        return False
+    is_cut = (split.span_table(part.name)["is_cut"] for split in splits)
+    if any(len(of) != 1 or of[0].as_py() for of in is_cut):
+        return False
     paths = [output.file(name) for output, name in files]
     if len(paths) == 1:
         [(output, name)] = files
@@ -321,21 +315,16 @@ def take_hashed(folder: Path) -> dict[str, FileEntry]:
 def note_copied_tokens(part: Part, path: Path, dtype: np.dtype[Any]) -> None:
     """Note which ranges of a file are copies, to which `part.stream()` was written as `dtype`, and
     nothing else; those too short for a server to copy are left out."""
+    is_alike = all(split.shard.dtype == dtype for split in part.splits)
     is_long = part.num_tokens * dtype.itemsize >= SHORT_BYTES
-    if (
-        is_long
-        and part.shuffled is None
-        and all(split.shard.dtype == dtype for split in part.splits)
-    ):
-        note_copies(path, _copied(part))
-
-
-def _copied(part: Part) -> Iterator[CopiedRange]:
-    position = 0  # of tokens in the file
+    if not is_long or not is_alike or part.shuffled is not None:
+        return
+    copied, position = list[CopiedRange](), 0  # of tokens in the file
     for split in part.splits:
         for start, stop, at in _runs(split, part.name):
-            yield from _in_files(split.shard, start, stop, position + at)
+            copied += _in_files(split.shard, start, stop, position + at)
         position += split.manifest.counts[f"{part.name}.num_tokens"]
+    note_copies(path, copied)
 
 
 def _runs(split: Split, part: str) -> Iterator[tuple[int, int, int]]:

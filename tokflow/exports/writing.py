@@ -24,8 +24,8 @@ from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, KeptOfDocuments, write_index
 from tokflow.exports.options import Padding
-from tokflow.exports.part import Part, inputs_of
-from tokflow.exports.shards import FileShard, LastExport, shards_of
+from tokflow.exports.part import Part
+from tokflow.exports.shards import LastExport, shards_of
 from tokflow.exports.token_files import take_hashed
 from tokflow.pools.pool import Advance
 from tokflow.sequences.config import Side, one_or_each
@@ -92,7 +92,7 @@ class ExportWriter(Writer):
         """Write a segment of the export, or all of it, as `write` does."""
         started = time.perf_counter()
         own = [part for part in self.parts if segment is not None and part.name == segment.part]
-        inputs, store = inputs_of(self.parts), self.parts[0].splits[0].store
+        inputs, store = self.inputs(), self.parts[0].splits[0].store
         if segment is not None and own:  # what is made of tails comes when it is read
             inputs = own[0].packed.inputs_within(segment.within)
         fetching = store.fetching(inputs, has_numbers=segment is None or bool(own))
@@ -105,7 +105,7 @@ class ExportWriter(Writer):
 
     def inputs(self) -> Sequence[InStore]:
         """Return the outputs that the parts are read from."""
-        return inputs_of(self.parts)
+        return self.parts[0].packed.inputs_within()  # all parts are of the same files
 
     def shares(self) -> list[ExportSegment]:
         """Return the segments that the export is made of; none where it is made as a whole.
@@ -118,7 +118,8 @@ class ExportWriter(Writer):
         if sum(part.num_tokens for part in self.parts) <= SEGMENT_TOKENS:
             return []
         shares: list[tuple[str, range]] = []
-        inputs, last = inputs_of(self.parts), LastExport(self.last)
+        inputs = self.inputs()
+        last = LastExport(self.last) if self.last else None
         with export_named(self.config), inputs[0].store.fetching(inputs, has_numbers=False):
             for part in self.parts:
                 sizes = FORMATS[self.config.format].sizes(part.rows, self.config.options)
@@ -126,8 +127,8 @@ class ExportWriter(Writer):
                     return []
                 largest = max(sizes, default=1) * part.sequence_length
                 edges = [0, *accumulate(sizes)]
-                shards = self._shards(part)
-                if any(map(last.has, shards)):
+                shards = shards_of(part, self.config, self.recipe)
+                if last and any(map(last.has, shards)):
                     return []
                 step = 1 if shards else max(1, SEGMENT_TOKENS // largest)
                 edges = [*edges[:-1:step], edges[-1]]
@@ -136,9 +137,6 @@ class ExportWriter(Writer):
             return []
         found = [ExportSegment(number, self.recipe, *of) for number, of in enumerate(shares)]
         return [*found, ExportSegment(len(found), self.recipe)]
-
-    def _shards(self, part: Part) -> list[FileShard]:
-        return shards_of(part, self.config, self.recipe)
 
     def join(self, shares: Sequence[StoredOutput], folder: Path) -> None:
         """Make the export of its segments in the empty `folder`, manifest last. No file is copied
@@ -152,31 +150,30 @@ class ExportWriter(Writer):
             for name in segment.manifest.files:
                 having.setdefault(name, []).append(segment)
             for name, num in segment.manifest.counts.items():
-                of, _, what = name.partition(".")
-                taken[of][what] += num
-        files = {name: self._join_file(name, of, folder / name) for name, of in having.items()}
+                part_name, _, what = name.partition(".")
+                taken[part_name][what] += num
+        files: dict[str, FileEntry] = {}
+        for name, of in having.items():
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            if len(of) == 1:
+                of[0].link(name, path)
+                files[name] = of[0].manifest.files[name]
+            else:
+                found = [one.file(name).read_bytes() for one in of]
+                path.write_bytes(FORMATS[self.config.format].merge(found))
+                files[name] = checksum(path)
         with export_named(self.config):
             counted = [replace(part, taken=taken[part.name]) for part in self.parts]
             counts = _counts_of(counted, self.config)
-            found, shards = iter(shares), Shards()
+            segments, shards = iter(shares), Shards()
             for part in self.parts:
-                for shard in self._shards(part):
-                    counts_then = next(found).manifest.counts.items()
+                for shard in shards_of(part, self.config, self.recipe):
+                    counts_then = next(segments).manifest.counts.items()
                     own = {name.removeprefix(f"{part.name}."): num for name, num in counts_then}
                     shards.setdefault(part.name, []).append(shard.described(own))
         seconds = sum(segment.run().get("seconds", 0) for segment in shares)
         self._write_manifest(folder, self.recipe, counts, files, seconds, shards)
-
-    def _join_file(self, name: str, segments: Sequence[StoredOutput], path: Path) -> FileEntry:
-        """Make a file that some segments have; return its size and checksum."""
-        path.parent.mkdir(exist_ok=True)
-        first, *others = segments
-        if not others:
-            first.link(name, path)
-            return first.manifest.files[name]
-        found = [of.file(name).read_bytes() for of in segments]
-        path.write_bytes(FORMATS[self.config.format].merge(found))
-        return checksum(path)
 
     def _write_files(
         self, folder: Path, segment: ExportSegment | None
@@ -192,14 +189,15 @@ class ExportWriter(Writer):
             made = [replace(part, within=segment.within) for part in made]
         # A part without tokens, or sequences, has no file.
         made = [of for of in made if (of.num_sequences if layout.is_packed else of.num_tokens)]
-        last, shards, linked = LastExport(self.last), Shards(), dict[str, FileEntry]()
+        last = LastExport(self.last) if self.last else None
+        shards, linked = Shards(), dict[str, FileEntry]()
         for part in made:
-            own = [] if segment else self._shards(part)
+            own = [] if segment else shards_of(part, self.config, self.recipe)
             if not own:
                 format_.write(part, options, folder)
             for shard in own:
                 counted = Counter[str]()
-                if found := last.link(shard, self.config, folder):
+                if last and (found := last.link(shard, self.config, folder)):
                     linked |= found[0]
                     counted.update(found[1])
                 else:
@@ -275,7 +273,6 @@ def _counts_of(parts: Sequence[Part], config: ExportConfig) -> dict[str, int]:
             counts |= {
                 "num_sequences": part.num_sequences,
                 "num_padding": num_written_padding(part, padding, taken["num_tokens"]),
-                "num_repeated_tokens": part.packed.num_repeated_tokens,
                 **part.packed.packing_counts,
             }
         if "offsets" in layout.keeps:

@@ -165,7 +165,7 @@ def mix(
     """
     _check_sources(sources)
     seed = integer("mix: seed", seed)
-    shares = _token_shares(_all_stages(weights, stages), sources)
+    shares = _token_shares(weights, stages, sources)
     orders = {
         name: rows.epochs(seed * len(sources) + number, blocks=blocks, window=window)
         for number, (name, rows) in enumerate(sources.items())
@@ -222,41 +222,36 @@ def _facts(rows: Rows) -> dict[str, str]:
     }
 
 
-def _all_stages(weights: Any, stages: Any) -> list[tuple[int, Mapping[str, float]]]:
-    """Return the stages with the first one, weights by names in each. Raises: ConfigError."""
-    later = stages if isinstance(stages, Sequence) else [stages]
-    given = [*([] if weights is None else [(0, weights)]), *later]
-    for stage in given:
-        is_pair = isinstance(stage, Sequence) and len(stage) == 2
-        if not is_pair or not isinstance(stage[1], Mapping):
-            expected = "weights by the names of sources, of a stage behind its first sample"
-            remedy = 'give `weights={"web": 7}`, `stages=[(5_000, {"web": 5})]`'
-            raise _error("weights and stages", expected, f"{stage!r:.60}", remedy)
-    return given
-
-
 def _token_shares(
-    stages: Sequence[tuple[int, Mapping[str, float]]], sources: Mapping[str, Rows]
+    weights: Any, later: Any, sources: Mapping[str, Rows]
 ) -> dict[int, list[Fraction]]:
     """Return by the first sample of each stage the share of each source in its tokens.
 
     Raises: ConfigError.
     """
+    later = later if isinstance(later, Sequence) else [later]
+    stages = [*([] if weights is None else [(0, weights)]), *later]
+    for stage in stages:
+        is_pair = isinstance(stage, Sequence) and len(stage) == 2
+        if not is_pair or not isinstance(stage[1], Mapping):
+            expected = "weights by the names of sources, of a stage behind its first sample"
+            remedy = 'give `weights={"web": 7}`, `stages=[(5_000, {"web": 5})]`'
+            raise _error("weights and stages", expected, f"{stage!r:.60}", remedy)
     if not stages or stages[0][0] != 0:
         found = f"stages from sample {stages[0][0]:,} on" if stages else "none"
         raise _error("weights", "a number for each source", found, "give the weights of sample 0")
     shares: dict[int, list[Fraction]] = {}
-    for first, weights in stages:
+    for first, of_stage in stages:
         first = integer("mix: stages", first)
         if not max([-1, *shares]) < first < ENDLESS:
             found = f"{first!r} behind {max(shares, default=0):,}"
             raise _error("stages", "samples that ascend", found, "name each once, in their order")
         where = f"stages, sample {first:,}" if first else "weights"
-        exact = _numbers(where, weights, sources)
+        exact = _numbers(where, of_stage, sources)
         for name in sources:
             if name not in exact:
                 remedy = "give it one, 0 to leave it out"
-                raise _error(where, f"a weight for {name}", ", ".join(weights), remedy)
+                raise _error(where, f"a weight for {name}", ", ".join(of_stage), remedy)
         total = sum(exact.values())
         if not total:
             raise _error(where, "at least one positive weight", "none", "raise one of them")

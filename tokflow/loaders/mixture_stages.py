@@ -68,11 +68,6 @@ class MixtureStage:
         """The number of its samples."""
         return self.end - self.first
 
-    @property
-    def num_blocks(self) -> int:
-        """The number of its blocks; the last may be shorter."""
-        return -(-self.num_samples // BLOCK)
-
     def rows_after(self, num_samples: int) -> list[int]:
         """Return the rows of each source in its first `num_samples` before they are shuffled.
 
@@ -137,8 +132,9 @@ class MixtureStage:
             num_samples = min((block + 1) * BLOCK, self.num_samples)
             return bool(np.any(np.add(self.taken, self.rows_after(num_samples)) > limits))
 
-        block = bisect_left(range(self.num_blocks), True, key=is_passed)
-        if block == self.num_blocks:
+        num_blocks = -(-self.num_samples // BLOCK)  # the last may be shorter
+        block = bisect_left(range(num_blocks), True, key=is_passed)
+        if block == num_blocks:
             return None
         sources, rows = shuffled_block(self, block, seed)
         return block * BLOCK + int(np.flatnonzero(rows >= limits[sources])[0])
@@ -156,7 +152,14 @@ def make_stages(
             taken = np.add(taken, stages[-1].rows_after(first - stages[-1].first)).tolist()
         whole = math.lcm(*(share.denominator for share in its_shares))
         weights = tuple(share.numerator * (whole // share.denominator) for share in its_shares)
-        branchings = _branchings(weights, _remainders(len(taken) - 1, first, seed))
+        # The remainders that branchings begin with: a half, which rounds to the nearest; in later
+        # stages drawn, so that in many short ones a small source has its share too.
+        remainders = [ONE // 2] * (len(taken) - 1)
+        if first:
+            name = f"{MIXTURE_VERSION}:{seed}:{first}".encode()
+            drawn = hashlib.shake_256(name).digest(8 * len(remainders))
+            remainders = np.frombuffer(drawn, dtype="<u8").tolist()
+        branchings = _branchings(weights, remainders)
         stages.append(MixtureStage(first, its_end, tuple(taken), weights, branchings))
     return tuple(stages)
 
@@ -190,12 +193,3 @@ def _branchings(weights: Sequence[int], remainders: Sequence[int]) -> tuple[Bran
         branchings.append(Branching(left, right, remainder))
         heapq.heappush(groups, (of_left + of_right, number))
     return tuple(branchings)
-
-
-def _remainders(num: int, first: int, seed: int) -> list[int]:
-    """Return the remainders that the branchings of a stage begin with: a half, which rounds to the
-    nearest; in later ones drawn, so that in many short stages a small source has its share too."""
-    if first == 0:
-        return [ONE // 2] * num
-    name = f"{MIXTURE_VERSION}:{seed}:{first}".encode()
-    return [int(of) for of in np.frombuffer(hashlib.shake_256(name).digest(8 * num), dtype="<u8")]

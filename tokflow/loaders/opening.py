@@ -6,9 +6,9 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -113,20 +113,14 @@ class KeptPortions:
         cost = KEPT_BYTES // MAX_MAPPED + sum(values.nbytes for values in decoded)
         with self._lock:
             self._costs[number], self._total = cost, self._total + cost
-            if self.is_remote and is_mapped:
-                self._forget_gone()
+            # Maps of files that the limit of the cache took away: the disk has their room again.
+            if self.is_remote and is_mapped and time.monotonic() >= self._look_again:
+                self._look_again = time.monotonic() + LOOK_SECONDS
+                for kept_number in list(self._costs):
+                    if not self._portions[kept_number].path.exists():
+                        self._forget(kept_number)
             while self._total > KEPT_BYTES and len(self._costs) > 1:
                 self._forget(next(each for each in self._kept if each in self._costs))
-
-    def _forget_gone(self) -> None:
-        """Forget maps of files that the limit of the cache took away, so that the disk has their
-        room again."""
-        if time.monotonic() < self._look_again:
-            return
-        self._look_again = time.monotonic() + LOOK_SECONDS
-        for number in list(self._costs):
-            if not self._portions[number].path.exists():
-                self._forget(number)
 
     def _forget(self, number: int) -> None:
         self._total -= self._costs.pop(number)
@@ -282,6 +276,24 @@ def portions_of(export: Export, part: str, count: str) -> Sequence[Portion]:
     return portions
 
 
+def packed_portions(export: Export, part: str) -> list[Portion]:
+    """Return the portions of a part; what is decoded in the smallest types that hold it, for more
+    of them are kept so."""
+    small = np.uint16 if export.manifest.details["sequence_length"] < 2**16 else np.int32
+    types = {"token_ids": export.dtype, "segment_ids": small, "position_ids": small}
+
+    def narrowed(load: Callable[[], Arrays]) -> Arrays:
+        return {
+            name: values.astype(types.get(name, values.dtype), copy=False)
+            for name, values in load().items()
+        }
+
+    return [
+        of if of.is_mapped else replace(of, load=partial(narrowed, of.load))
+        for of in portions_of(export, part, "sequences")
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """The tokens of a part, documents end to end."""
@@ -310,28 +322,22 @@ def open_stream(output: StoredOutput, part: str | None) -> Stream:
 
 
 def _of_shard(shard: TokenShard) -> Stream:
+    stored = shard.stored
+
+    def load(tokens: str, documents: str, mask: str | None) -> Arrays:  # mapped but for the offsets
+        token_ids = stored.numbers(tokens, shard.dtype)
+        table = read_table(stored.file(documents), ["token_offset"])
+        offsets = np.append(to_numpy(table["token_offset"]), len(token_ids))
+        fields = {"token_ids": token_ids, "offsets": offsets}
+        return fields | ({"loss_mask": stored.numbers(mask, np.bool_)} if mask else {})
+
     names = [shard.names(name) for name in (TOKENS_NAME, DOCUMENTS_NAME)]
     masks = shard.names(LOSS_MASK_NAME) if shard.has_loss_mask else [None] * len(shard.segments)
-    portions = [
-        Portion(
-            shard.stored,
-            tuple(name for name in (tokens, documents, mask) if name),
-            counts["num_tokens"],
-            partial(_fields, shard, tokens, documents, mask),
-            is_mapped=True,
-        )
-        for counts, tokens, documents, mask in zip(shard.segments, *names, masks, strict=True)
-    ]
-    return Stream(shard.stored, portions, ("token_ids", "offsets"), shard.has_loss_mask)
-
-
-def _fields(shard: TokenShard, tokens: str, documents: str, mask: str | None) -> Arrays:
-    """Return the fields of a segment of a token store, memory-mapped except the offsets."""
-    token_ids = shard.stored.numbers(tokens, shard.dtype)
-    table = read_table(shard.stored.file(documents), ["token_offset"])
-    offsets = np.append(to_numpy(table["token_offset"]), len(token_ids))
-    fields = {"token_ids": token_ids, "offsets": offsets}
-    return fields | ({"loss_mask": shard.stored.numbers(mask, np.bool_)} if mask else {})
+    portions = []
+    for counts, *of in zip(shard.segments, *names, masks, strict=True):
+        files = tuple(name for name in of if name)
+        portions.append(Portion(stored, files, counts["num_tokens"], partial(load, *of), True))
+    return Stream(stored, portions, ("token_ids", "offsets"), shard.has_loss_mask)
 
 
 def lost(where: str, output: Stored, needed: Sequence[str]) -> ConfigError:

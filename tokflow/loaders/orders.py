@@ -97,12 +97,16 @@ class ShuffledBlocks:
     _blocks: Permutation = field(init=False, repr=False, compare=False)
     _short_place: int = field(init=False, repr=False, compare=False)
     """The place of the last block in the order of blocks."""
+    _num_missing: int = field(init=False, repr=False, compare=False)
+    """Rows that the last block is short of."""
 
     def __post_init__(self) -> None:
         num_blocks = max(1, -(-self.num_rows // self.rows_of_a_block))
         blocks = Permutation(num_blocks, self.seed, f"epoch {self.epoch} blocks")
         object.__setattr__(self, "_blocks", blocks)
         object.__setattr__(self, "_short_place", blocks.places_of(num_blocks - 1))
+        num_missing = num_blocks * self.rows_of_a_block - self.num_rows
+        object.__setattr__(self, "_num_missing", num_missing)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -121,20 +125,19 @@ class ShuffledBlocks:
 
     def at(self, places: Numbers) -> Numbers:
         """Return the number of the row at each place."""
-        mixed = np.empty_like(places)
-        for window, here in grouped(self._windows_of(self._block_places(places))):
-            first, last = self._first_rows(self._first_blocks(np.array([window, window + 1])))
+        mixed, block_places = np.empty_like(places), self._block_places(places)
+        least, num_longer = divmod(len(self._blocks), -(-len(self._blocks) // self.window))
+        windows = np.maximum(block_places // (least + 1), (block_places - num_longer) // least)
+        for window, here in grouped(windows):
+            edges = np.array([window, window + 1])
+            first_blocks = edges * least + np.minimum(edges, num_longer)
+            first, last = self._first_rows(first_blocks)
             name = f"epoch {self.epoch} window {window}"
             permutation = Permutation(int(last - first), self.seed, name)
             mixed[here] = first + _at(permutation, places[here] - first)
         block_places = self._block_places(mixed)
         blocks = self._blocks.at(block_places)
         return blocks * self.rows_of_a_block + mixed - self._first_rows(block_places)
-
-    @property
-    def _num_missing(self) -> int:
-        """Rows that the last block is short of."""
-        return len(self._blocks) * self.rows_of_a_block - self.num_rows
 
     def _first_rows(self, block_places: Numbers) -> Numbers:
         """Return where the rows of the block at each place begin, blocks end to end."""
@@ -146,20 +149,6 @@ class ShuffledBlocks:
         end_of_short = (self._short_place + 1) * self.rows_of_a_block - self._num_missing
         is_behind = rows >= end_of_short
         return (rows + np.where(is_behind, self._num_missing, 0)) // self.rows_of_a_block
-
-    @property
-    def _num_windows(self) -> int:
-        return -(-len(self._blocks) // self.window)
-
-    def _first_blocks(self, windows: Numbers) -> Numbers:
-        """Return the place of the first block of each window."""
-        least, num_longer = divmod(len(self._blocks), self._num_windows)
-        return windows * least + np.minimum(windows, num_longer)
-
-    def _windows_of(self, block_places: Numbers) -> Numbers:
-        """Return the window that each block is in."""
-        least, num_longer = divmod(len(self._blocks), self._num_windows)
-        return np.maximum(block_places // (least + 1), (block_places - num_longer) // least)
 
 
 Order: TypeAlias = InOrder | Shuffled | ShuffledBlocks

@@ -12,7 +12,6 @@ import numpy as np
 from tokflow.errors import ConfigError
 from tokflow.loaders.opening import Opening, Tail, find_part
 from tokflow.loaders.orders import WINDOW, InOrder, Order, shuffled_order
-from tokflow.loaders.packed_rows import PackedRows, open_packed_rows
 from tokflow.loaders.samples import (
     ENDLESS,
     Batch,
@@ -30,7 +29,7 @@ from tokflow.loaders.samples import (
     positive,
     samples_shown,
 )
-from tokflow.loaders.stream_rows import StreamRows, open_stream_rows
+from tokflow.loaders.sources import PackedRows, StreamRows, open_packed_rows, open_stream_rows
 from tokflow.split.permutation import hashes
 
 RowSource: TypeAlias = PackedRows | StreamRows

@@ -113,7 +113,9 @@ class TokenArray:
             raise lost("offsets", self._stream.output, ["offsets"])
         edges, found = self._portions.edges, [np.zeros(1, dtype=np.int64)]
         for number, portion in enumerate(self._stream.portions):
-            found.append(portion.read_offsets()[1:] + edges[number])
+            own = portion.offsets
+            own = portion.read_lazily()["offsets"] if own is None else own
+            found.append(own[1:] + edges[number])
         offsets = np.concatenate(found)
         offsets.flags.writeable = False
         return offsets

@@ -16,7 +16,7 @@ from tokflow.exports.config import (
     check_exports,
     with_names,
 )
-from tokflow.exports.format import Declared, SourceNames
+from tokflow.exports.format import SourceNames
 from tokflow.pipeline.dagster_fields import (
     Cron,
     KeyPrefix,
@@ -258,13 +258,11 @@ class Dataset(Config):
             object.__setattr__(self, "packing", self.packing.for_parts(parts))
         except ConfigError as error:
             raise within("packing", error) from None
-        declared = Declared(
-            parts=parts,
+        check_exports(
+            self.of(DeclaredExports),
             has_eos=self.tokenizer.eos == "last",
             has_bos=self.tokenizer.bos == "first",
-            packing=self.packing,
         )
-        check_exports(self.exports, declared)
         if self.documents.limit.scope == "dataset":
             _check_limit(self.raw, self.tokenizer)
 

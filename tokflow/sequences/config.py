@@ -37,18 +37,14 @@ class _ChangesSchema:
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        names = [name for name in PackingConfig.model_fields if name != self.but]
-        properties = {name: _schema_of(name) for name in names}
+        annotated: Any = Annotated
+        properties = {}
+        for name, field in PackingConfig.model_fields.items():
+            if name != self.but:  # without its default, which is another one in each place
+                described = Field(description=PackingConfig.descriptions()[name])
+                kind = annotated[(field.annotation, *field.metadata, described)]
+                properties[name] = pydantic.TypeAdapter(kind).json_schema()
         return {"type": "object", "properties": properties, "additionalProperties": False}
-
-
-def _schema_of(name: str) -> JsonSchemaValue:
-    """Return the schema of one field, without its default, which is another one in each place."""
-    annotated: Any = Annotated
-    field = PackingConfig.model_fields[name]
-    described = Field(description=PackingConfig.descriptions()[name])
-    kind = annotated[(field.annotation, *field.metadata, described)]
-    return pydantic.TypeAdapter(kind).json_schema()
 
 
 ChangesOfPart: TypeAlias = Annotated[dict[str, Any], _ChangesSchema("parts")]

@@ -21,8 +21,7 @@ from tokflow.exports import Export
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.index import read_index
-from tokflow.exports.options import equal_sizes
-from tokflow.exports.part_sequences import cut
+from tokflow.exports.options import cut, equal_sizes
 from tokflow.exports.pieces import of_dtype, pieces
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput

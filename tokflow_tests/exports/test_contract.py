@@ -2,7 +2,6 @@
 is counted, and leads back to its text."""
 
 import functools
-import random
 import shutil
 import sys
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from tokflow.exports import FORMATS, Export, Layout, Part
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.formats import bin as bin_
 from tokflow.exports.reading import open_export
-from tokflow.loaders.rows import open_rows
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow.sequences.segments import Sequences
@@ -419,36 +417,6 @@ def test_a_portion_read_alone_by_any_thread_is_its_stretch_of_the_part(
     assert {field: values.tolist() for field, values in again.items()} == {
         field: values.tolist() for field, values in whole.items()
     }
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in READ if name in EXPORTS_OF_KINDS and not name.startswith(NATIVE)]
-)
-def test_a_damaged_byte_is_read_or_is_an_error_that_names_the_export(
-    name: str, built_of: Callable[[str], Dataset], tmp_path: Path
-):
-    whole = (built_of("several files").folder / "exports" / name / "latest").resolve()
-    draw, found = random.Random(name), []
-    for number in range(8):
-        folder = shutil.copytree(whole, tmp_path / str(number))
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        path = draw.choice([of for of in files if of.parent.name != "_tokflow"])
-        data = bytearray(path.read_bytes())
-        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-        path.write_bytes(data)
-        export = open_export(folder)
-
-        length = None if export.layout.is_packed else 4
-        for reading in (
-            lambda export=export: [*export.read("train")],
-            lambda folder=folder, length=length: open_rows(folder, "train", length)[:],
-        ):
-            try:
-                reading()
-            except CorruptOutputError as error:
-                found.append(error.where)
-
-    assert all(str(tmp_path) in where for where in found)
 
 
 @pytest.mark.parametrize("name", [name for name in READ if name in EXPORTS_OF_KINDS])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports.formats.modalities import INDEX_START, INDEX_STOP, _entries
+from tokflow.exports.formats.modalities import INDEX_START, INDEX_STOP, _index
 from tokflow_tests.exports.exporting import export_as, read
 from tokflow_tests.outputs import content, int64
 
@@ -33,11 +33,9 @@ def test_a_file_is_header_tokens_and_index(tmp_path: Path):
 
 
 def test_the_index_holds_bytes_past_4_gib():
-    starts, lengths = int64(0, 3, 2**32 + 5, 2**45), int64(3, 2**32 + 2, 1, 2**40)
+    index = pickle.loads(b"".join(_index(int64(3, 2**32 + 2, 1, 2**40))))
 
-    index = pickle.loads(INDEX_START + _entries(starts, lengths).tobytes() + INDEX_STOP)
-
-    assert index == list(zip(starts.tolist(), lengths.tolist(), strict=True))
+    assert index == [(0, 3), (3, 2**32 + 2), (2**32 + 5, 1), (2**32 + 6, 2**40)]
 
 
 def test_documents_without_tokens_are_in_the_index(tmp_path: Path):

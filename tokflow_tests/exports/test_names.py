@@ -7,15 +7,12 @@ import pytest
 
 from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, Export, Part
+from tokflow.exports import FORMATS, Export
 from tokflow.exports.options import ShardOptions
 from tokflow.store.manifest import FileEntry, Manifest, read_manifest
 from tokflow_tests.exports.exporting import read
 from tokflow_tests.outputs import parts, stored
 from tokflow_tests.tiny import build, declare
-
-ONE_TOKEN_EACH = 100_001
-"""Documents of a part: one more file than five digits number, with one in each."""
 
 
 def manifest_of(names: Sequence[str], folder: Path) -> Manifest:
@@ -69,39 +66,6 @@ def test_a_part_s_file_is_called_as_the_yaml_says_and_read_and_verified_by_that_
     assert verify_export(stored(folder, made.manifest), of_parts) == []
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Part:
-    dataset = declare(
-        tmp_path_factory.mktemp("many"),
-        {"a.jsonl": ["a"] * ONE_TOKEN_EACH},
-        tokenizer={"kind": "bytes", "eos": "none"},
-        packing={"sequence_length": 1},
-        exports=["parquet"],
-    )
-    build(dataset)
-    return parts(dataset)["train"]
-
-
-@pytest.mark.parametrize("name", ["parquet", "datatrove"])  # rows and documents
-@pytest.mark.parametrize(
-    ("options", "change"), [({"shard_size": 1}, "raise"), ({"shards": 200_000}, "lower")]
-)
-def test_more_files_than_five_digits_number_are_refused_before_one_is_written(
-    name: str, options: dict[str, int], change: str, many: Part, tmp_path: Path
-):
-    format_ = FORMATS[name]
-
-    with pytest.raises(ConfigError) as raised:
-        format_.write(many, format_.options(**options), tmp_path)
-
-    [option] = options
-    assert str(raised.value) == (
-        f"{option}: expected at most 100,000 files of a part, whose names sort as "
-        f"they follow each other, found 100,001; {change} `{option}`"
-    )
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -122,5 +86,17 @@ def test_more_files_than_six_digits_number_are_refused(
         format_.write(parts(dataset)["train"], format_.options(**options), tmp_path)
 
 
-def test_all_files_that_the_digits_number_may_be_written():
-    ShardOptions().check_num_files(100_000)
+@pytest.mark.parametrize(
+    ("options", "change"), [({"shard_size": 1}, "raise"), ({"shards": 200_000}, "lower")]
+)
+def test_more_files_than_the_digits_number_are_refused(options: dict[str, int], change: str):
+    ShardOptions(**options).check_num_files(100_000)
+
+    with pytest.raises(ConfigError) as raised:
+        ShardOptions(**options).check_num_files(100_001)
+
+    [option] = options
+    assert str(raised.value) == (
+        f"{option}: expected at most 100,000 files of a part, whose names sort as "
+        f"they follow each other, found 100,001; {change} `{option}`"
+    )

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.exports.config import ExportConfig
-from tokflow.exports.presets import PRESETS
+from tokflow.exports.config import PRESETS, ExportConfig
 from tokflow.pipeline.yaml_schema import yaml_schema
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.outputs import parts
@@ -55,19 +54,6 @@ def test_an_unknown_preset_is_refused_with_the_names(name: object, tmp_path: Pat
 
     assert error.value.where.endswith("exports[1].preset")
     assert all(known in str(error.value) for known in PRESETS)
-
-
-def test_a_preset_and_its_options_are_one_export(tmp_path: Path):
-    presets = [{"preset": name} for name in PRESETS]
-    plain = [{"name": name, **of} for name, of in PRESETS.items()]
-
-    first, second = (
-        build(chat_dataset(tmp_path, CHATS, exports=of, packing={"sequence_length": 64}))
-        for of in (presets, plain)
-    )
-
-    for name in PRESETS:
-        assert first.export(name).manifest.fingerprint == second.export(name).manifest.fingerprint
 
 
 def test_the_schema_shows_what_a_preset_stands_for():

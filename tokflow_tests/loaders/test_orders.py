@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pytest
 
@@ -77,18 +75,6 @@ def test_blocks_of_one_window_or_of_one_row_are_as_random_as_no_blocks(
     assert abs(off_the_most(found).z) < LIMIT
 
 
-def test_batches_of_blocks_are_as_uneven_as_the_docs_say():
-    """By 1 + batch / window, whatever the size of a block; less where a window is much of all."""
-    blocks, window = 1_000, 64
-    order = ShuffledBlocks(1_000_003, 1, 3, blocks, window)
-
-    found = {one.name: one.value for one in statistics(order.at, len(order))}
-
-    is_of_all = window * blocks / len(order)
-    expected = 1 + 511 / window * (1 - is_of_all)
-    assert found["64 in batches of 512"] == pytest.approx(expected, rel=0.15)
-
-
 def test_the_statistics_see_orders_that_are_not_random():
     size, places = 1_000_003, np.arange(SAMPLED)
     buffer = np.concatenate(
@@ -157,17 +143,6 @@ def test_the_last_block_is_anywhere_and_mixed_as_the_others():
     assert min(firsts) < 100
     assert max(firsts) > 900
     assert np.mean(neighbours) < 0.1  # 3 where they lie together
-
-
-def test_another_seed_or_epoch_is_another_order_of_blocks_and_in_them():
-    orders = [ShuffledBlocks(1_000, *key, 10, 10) for key in ((1, 0), (1, 1), (2, 0))]
-
-    numbers = [order.at(np.arange(1_000)) for order in orders]
-
-    for one, other in itertools.combinations(numbers, 2):
-        assert np.count_nonzero(one == other) < 10  # 1 by chance
-        in_block = [some[some // 10 == 7] for some in (one, other)]
-        assert in_block[0].tolist() != in_block[1].tolist()
 
 
 def test_rows_are_shuffled_in_blocks_where_it_is_said():

@@ -111,22 +111,6 @@ def test_a_state_of_another_version_is_refused(state: dict[str, Any]):
         position_of(state, samples_of())
 
 
-@pytest.mark.parametrize("name", ["samples", "skipped", "order"])
-def test_a_state_that_lacks_something_is_refused(name: str):
-    state = {key: of for key, of in Position(21).state(samples_of()).items() if key != name}
-
-    with pytest.raises(ConfigError, match="expected a state of samples, skipped and order as"):
-        position_of(state, samples_of())
-
-
-@pytest.mark.parametrize("wrong", [-3, "16", 16.0, None])
-def test_a_state_whose_samples_are_no_number_of_some_is_refused(wrong: Any):
-    state = {**Position(21).state(samples_of()), "samples": wrong}
-
-    with pytest.raises(ConfigError, match="samples"):
-        position_of(state, samples_of())
-
-
 EDITS = [None, True, -1, 1.5, math.nan, 10**30, "", "{", "x" * 500, [], {}, [[]], [1], {"a": 1}]
 
 

@@ -23,15 +23,6 @@ def test_memory_is_used_again_when_the_last_view_of_it_is_gone():
     assert address_of(samples.empty((512, 64), np.uint64)) == address
 
 
-def test_an_array_is_what_was_asked_for_and_can_be_written_to():
-    values = samples.empty(SHAPE, np.int32)
-
-    values.fill(-1)
-
-    assert (values.shape, values.dtype, values.flags.c_contiguous) == (SHAPE, np.int32, True)
-    assert values.sum() == -64 * 512
-
-
 def test_memory_of_sizes_that_are_no_longer_asked_for_is_given_back():
     for size in range(samples.SMALL_BYTES, samples.SMALL_BYTES + 100):
         samples.empty((size,), np.uint8)

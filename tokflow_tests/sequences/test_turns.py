@@ -10,7 +10,7 @@ import pytest
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow.sequences.packing import PackingConfig, Segments, pack_spans, pack_tails
-from tokflow.sequences.turns import NO_MASK, SpanMask
+from tokflow.sequences.segments import NO_MASK, SpanMask
 from tokflow.tokens.token_source import TokenSource
 from tokflow_tests.chats import chat, chat_dataset
 from tokflow_tests.outputs import int64
@@ -64,7 +64,7 @@ def test_segments_are_counted_alike_however_many_are_read_at_once(
     nothing = whole.chosen(slice(0, 0))
     expected = mask.num_supervised(whole).tolist(), mask.turn_counts(whole, nothing)
 
-    monkeypatch.setattr("tokflow.sequences.turns.TOKENS_AT_ONCE", 12)
+    monkeypatch.setattr("tokflow.sequences.segments.TOKENS_AT_ONCE", 12)
 
     assert expected[0] == values.reshape(40, 5).sum(axis=1).tolist()
     assert (mask.num_supervised(whole).tolist(), mask.turn_counts(whole, nothing)) == expected

@@ -3,33 +3,27 @@
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 
 from tokflow.errors import ConfigError, nearest
 from tokflow.exports.format import Format
+
+_NAMES = sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
 class Formats(Mapping[str, Format]):
     """The formats by name. Their names are known without importing one."""
 
-    @cached_property
-    def _names(self) -> list[str]:
-        return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
     def __getitem__(self, name: str) -> Format:
-        if name not in self._names:
+        if name not in _NAMES:
             raise KeyError(name)
         format_: Format = importlib.import_module(f"{__name__}.{name}").FORMAT
         return format_
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(_NAMES)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(_NAMES)
 
 
 FORMATS = Formats()

@@ -21,7 +21,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from tokflow.exports.format import Format, Portion, fixed_layout
+from tokflow.exports.format import Format, Layout, Portion
 from tokflow.exports.formats.npy import load_npy, write_npy
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -104,13 +104,14 @@ def _source(options: ArchaiOptions) -> dict[str, str | None]:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped."""
-    names = export.numbered(lambda number: f"{part}.npy")
-    return export.file_portions(load_npy, names, [export.counts[f"{part}.num_tokens"]] * len(names))
+    num_tokens = export.counts[f"{part}.num_tokens"]
+    sizes = [num_tokens] if num_tokens else []
+    return export.file_portions(load_npy, lambda number: f"{part}.npy", sizes)
 
 
 FORMAT = Format(
     ArchaiOptions,
-    fixed_layout("stream", "token_ids"),
+    lambda options: Layout("stream", ("token_ids",)),
     write,
     portions,
     finish=finish,

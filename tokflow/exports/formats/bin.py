@@ -18,16 +18,11 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.options import names_in_files
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.token_files import (
-    copy_files,
-    note_copied_tokens,
-    whole_files,
-    write_numbers,
-)
+from tokflow.exports.token_files import is_copied, note_copied_tokens, write_numbers
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
 
@@ -55,8 +50,8 @@ class BinOptions(Config):
 def write(part: Part, options: BinOptions, folder: Path) -> None:
     """Write the tokens of a part to its file, of one that is a whole token shard as a copy; one
     that is all tokens may have been written ahead."""
-    path, files = folder / part.file_name, whole_files(part)
-    if files and copy_files(files, path):
+    path = folder / part.file_name
+    if is_copied(part, path):
         if part.taken is not None:
             part.taken["num_tokens"] += part.num_tokens
     else:
@@ -66,17 +61,17 @@ def write(part: Part, options: BinOptions, folder: Path) -> None:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped."""
-    names = export.numbered(lambda number: export.file_name(part))
-    return export.file_portions(_load, names, map(export.num_in, names))
+    name = export.file_name(part)
 
+    def load(export: Export, name: str) -> Arrays:
+        return {"token_ids": export.stored.numbers(name, export.dtype)}
 
-def _load(export: Export, name: str) -> Arrays:
-    return {"token_ids": export.numbers(name)}
+    return export.file_portions(load, lambda number: name)
 
 
 FORMAT = Format(
     BinOptions,
-    fixed_layout("stream", "token_ids"),
+    lambda options: Layout("stream", ("token_ids",)),
     write,
     portions,
     file_names=lambda options, parts: names_in_files(parts, options.names, suffix=".bin"),

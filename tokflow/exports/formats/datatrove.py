@@ -15,12 +15,13 @@ Source: datatrove 0.10.1, pipeline/tokens/tokenizer.py lines 24-270 (TokenizedFi
 utils/dataset.py lines 30-210.
 """
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -87,10 +88,8 @@ def _for_people(num_tokens: int) -> str:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
-    names = export.numbered(lambda number: _name(part, number))
-    beside = (".index", ".loss") if export.has_loss_mask(part) else (".index",)
     return export.file_portions(
-        _load, names, map(export.num_in, names), lambda name: [f"{name}{of}" for of in beside]
+        _load, partial(_name, part), beside=lambda name: (f"{name}.index", f"{name}.loss")
     )
 
 
@@ -98,7 +97,7 @@ def _load(export: Export, name: str) -> Arrays:
     stored = export.stored
     ends = np.fromfile(stored.file(f"{name}.index"), dtype="<u8").astype(np.int64)
     fields: Arrays = {
-        "token_ids": export.numbers(name),
+        "token_ids": export.stored.numbers(name, export.dtype),
         "offsets": offsets_of(np.diff(ends, prepend=0)),
     }
     if f"{name}.loss" in export.manifest.files:
@@ -108,7 +107,7 @@ def _load(export: Export, name: str) -> Arrays:
 
 FORMAT = Format(
     DatatroveOptions,
-    fixed_layout("stream", "token_ids", "offsets", "loss_mask", leaves_out_empty=True),
+    lambda options: Layout("stream", ("token_ids", "offsets", "loss_mask"), leaves_out_empty=True),
     write,
     portions,
     named={"tokenizer_name_or_path": "tokenizer"},

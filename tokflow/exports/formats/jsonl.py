@@ -110,8 +110,12 @@ def _new(path: Path, schema: pa.Schema, options: JsonlOptions) -> Iterator[_Line
 
 def _reader() -> ReadBatch:
     """Return a reader of lines, which finds them again where the last ones ended."""
+
+    def end_of_line(data: mmap.mmap, start: int) -> int:
+        return data.find(b"\n", start) + 1 or len(data)
+
     read_on = ReadOn(_lines_of)
-    located = cache(partial(Located, end_of=_end_of_line, split=bytes.splitlines))
+    located = cache(partial(Located, end_of=end_of_line, split=bytes.splitlines))
     decoder = msgspec.json.Decoder(dict[str, list[int] | str | None])
 
     def read(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict[str, Lists]:
@@ -121,10 +125,6 @@ def _reader() -> ReadBatch:
         return {column: _lists(records, column) for column in columns}
 
     return read
-
-
-def _end_of_line(data: mmap.mmap, start: int) -> int:
-    return data.find(b"\n", start) + 1 or len(data)
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:

@@ -36,12 +36,10 @@ import pyarrow as pa
 
 from tokflow.exports.columns import TYPES, fields_of, lists_of
 from tokflow.exports.format import Arrays, Extra, Format, Layout, Portion
-from tokflow.exports.options import PartRows, ShardOptions, equal_sizes
+from tokflow.exports.options import PartRows, ShardOptions, batches_of, cut, equal_sizes
 from tokflow.exports.part import Part
-from tokflow.exports.part_sequences import batches_of, cut
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import batches_of_documents, sequences_within
-from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Size
 from tokflow.store.tables import make_table, offsets_of, to_arrow, to_numpy
 
@@ -103,24 +101,20 @@ def _sizes_of_rows(rows: PartRows, options: LanceOptions) -> list[int]:
 
 def _write_stream(part: Part, options: LanceOptions, folder: Path) -> None:
     schema = pa.schema([f for f in STREAM.items() if f[0] != "loss_mask" or part.has_loss_mask])
-    batches = _token_batches(part, schema)
-    sizes = _sizes_of_stream(part.num_tokens, options)
-    _write_dataset(folder / f"{part.name}.lance", schema, batches, sizes)
-    lengths = part.document_lengths()
-    columns = {"token_offset": offsets_of(lengths)[:-1], "num_tokens": lengths}
-    batches = iter(make_table(columns, DOCUMENTS).to_batches(max_chunksize=TOKENS_AT_ONCE))
-    sizes = equal_sizes(len(lengths), TOKENS_PER_FILE)
-    _write_dataset(folder / f"{part.name}.documents.lance", DOCUMENTS, batches, sizes)
-
-
-def _token_batches(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     tokens = batches_of(part.stream(), part.num_tokens, TOKENS_AT_ONCE)
     columns = [(array.astype(np.int64) for array in tokens)]
     if part.has_loss_mask:
         masks = batches_of(part.stream_loss_mask(), part.num_tokens, TOKENS_AT_ONCE)
         columns.append(array.astype(bool) for array in masks)
-    for arrays in zip(*columns, strict=True):
-        yield pa.record_batch([to_arrow(array) for array in arrays], schema=schema)
+    rows = (map(to_arrow, arrays) for arrays in zip(*columns, strict=True))
+    batches = (pa.record_batch([*of], schema=schema) for of in rows)
+    sizes = _sizes_of_stream(part.num_tokens, options)
+    _write_dataset(folder / f"{part.name}.lance", schema, batches, sizes)
+    lengths = part.document_lengths()
+    table = make_table({"token_offset": offsets_of(lengths)[:-1], "num_tokens": lengths}, DOCUMENTS)
+    batches = iter(table.to_batches(max_chunksize=TOKENS_AT_ONCE))
+    sizes = equal_sizes(len(lengths), TOKENS_PER_FILE)
+    _write_dataset(folder / f"{part.name}.documents.lance", DOCUMENTS, batches, sizes)
 
 
 def _write_sequences(part: Part, options: LanceOptions, folder: Path) -> None:
@@ -131,22 +125,17 @@ def _write_sequences(part: Part, options: LanceOptions, folder: Path) -> None:
         if name != "loss_mask" or part.has_loss_mask
     )
     sequences = part.sequences(sequences_within(TOKENS_AT_ONCE, length))
-    _write_dataset(
-        folder / f"{part.name}.lance",
-        schema,
-        (_sequence_batch(some, schema) for some in sequences),
-        _sizes_of_rows(part.rows, options),
+    columns = ([to_arrow(lists_of(some, of.name)[0]) for of in schema] for some in sequences)
+    lists = (
+        [
+            pa.FixedSizeListArray.from_arrays(values, type=of.type)
+            for values, of in zip(of_batch, schema, strict=True)
+        ]
+        for of_batch in columns
     )
-
-
-def _sequence_batch(sequences: Sequences, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        pa.FixedSizeListArray.from_arrays(
-            to_arrow(lists_of(sequences, field.name)[0]), type=field.type
-        )
-        for field in schema
-    ]
-    return pa.record_batch(columns, schema=schema)
+    batches = (pa.record_batch(of, schema=schema) for of in lists)
+    sizes = _sizes_of_rows(part.rows, options)
+    _write_dataset(folder / f"{part.name}.lance", schema, batches, sizes)
 
 
 def _write_dataset(

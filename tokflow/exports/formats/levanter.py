@@ -21,7 +21,7 @@ Source: levanter 1.2.dev1644, store/cache.py lines 479-590, store/jagged_array.p
 """
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports.format import Arrays, Extra, Format, Portion, fixed_layout
-from tokflow.exports.options import equal_sizes
+from tokflow.exports.format import Arrays, Extra, Format, Layout, Portion
+from tokflow.exports.options import batches_of, cut, equal_sizes
 from tokflow.exports.part import Part
-from tokflow.exports.part_sequences import batches_of, cut
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import batches_of_documents, open_hashed
 from tokflow.store.config import Config
@@ -69,9 +68,14 @@ def write(part: Part, options: LevanterOptions, folder: Path) -> None:
     """Write the cache of a part. Takes some 100 MB of memory, and 24 bytes per document."""
     cache = folder / part.name
     lengths = part.document_lengths()
-    _write_field(cache / "input_ids", part.stream(), lengths)
+    offsets = offsets_of(lengths)
+    num_values, offsets[0] = int(offsets[-1]), len(lengths)
+    fields: dict[str, Iterator[npt.NDArray[Any]]] = {"input_ids": part.stream()}
     if part.has_loss_mask:
-        _write_field(cache / "assistant_masks", part.stream_loss_mask(), lengths)
+        fields["assistant_masks"] = part.stream_loss_mask()
+    for name, values in fields.items():
+        _write_array(cache / name / "offsets", iter([offsets]), len(offsets), np.dtype(np.int64))
+        _write_array(cache / name / "data", values, num_values, np.dtype(np.int32))
     ledger = {
         "total_num_rows": len(lengths),
         "shard_rows": {"": len(lengths)},
@@ -81,16 +85,6 @@ def write(part: Part, options: LevanterOptions, folder: Path) -> None:
         "metadata": {"preprocessor_metadata": None},
     }
     (cache / "shard_ledger.json").write_text(json.dumps(ledger), encoding="utf-8")
-
-
-def _write_field(
-    folder: Path, values: Iterator[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]
-) -> None:
-    offsets = offsets_of(lengths)
-    num_values = int(offsets[-1])
-    offsets[0] = len(lengths)
-    _write_array(folder / "offsets", iter([offsets]), len(offsets), np.dtype(np.int64))
-    _write_array(folder / "data", values, num_values, np.dtype(np.int32))
 
 
 def _write_array(
@@ -179,24 +173,15 @@ def portions(export: Export, part: str) -> list[Portion]:
     ends = np.array(offsets[: num_documents + 1].read().result())
     ends[0] = 0
     data = {field: _opened(export.folder / name) for field, name in names.items()}
-    return [
-        Portion(
-            export.stored,
-            (*_shards_within(here, names.values(), export.manifest.files), *described),
-            here.stop - here.start,
-            partial(_load, data, here, own),
-            offsets=own,
-        )
-        for here, own in batches_of_documents(np.diff(ends), TOKENS_AT_ONCE)
-    ]
-
-
-def _shards_within(here: slice, arrays: Iterable[str], files: Container[str]) -> list[str]:
-    """Return the files that hold some values of arrays; one of zeros alone is not there."""
-    values = CHUNKS_PER_SHARD * CHUNK
-    numbers = range(here.start // values, -(-here.stop // values))
-    names = (f"{array}/c/{number}" for array in arrays for number in numbers)
-    return [name for name in names if name in files]
+    found = []
+    for here, own in batches_of_documents(np.diff(ends), TOKENS_AT_ONCE):
+        values = CHUNKS_PER_SHARD * CHUNK
+        shards = range(here.start // values, -(-here.stop // values))
+        files = [f"{name}/c/{number}" for name in names.values() for number in shards]
+        files = [of for of in files if of in export.manifest.files]  # one of zeros is not there
+        load, num = partial(_load, data, here, own), here.stop - here.start
+        found.append(Portion(export.stored, (*files, *described), num, load, offsets=own))
+    return found
 
 
 def _load(data: Mapping[str, Any], here: slice, offsets: npt.NDArray[np.int64]) -> Arrays:
@@ -213,7 +198,7 @@ def _opened(folder: Path) -> Any:
 
 FORMAT = Format(
     LevanterOptions,
-    fixed_layout("stream", "token_ids", "offsets", "loss_mask"),
+    lambda options: Layout("stream", ("token_ids", "offsets", "loss_mask")),
     write,
     portions,
     extra=EXTRA,

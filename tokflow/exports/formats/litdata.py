@@ -26,10 +26,9 @@ import numpy.typing as npt
 import xxhash
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
-from tokflow.exports.options import ShardOptions, check_level, equal_sizes, even_sizes
+from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports.options import ShardOptions, check_level, cut, equal_sizes, even_sizes
 from tokflow.exports.part import Part
-from tokflow.exports.part_sequences import cut
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import Compression, item_header, open_hashed, open_items, peer_name
 from tokflow.store.config import Count, Size
@@ -98,7 +97,14 @@ def write(part: Part, options: LitdataOptions, folder: Path) -> None:
         starts = _starts(ends, first, first + len(tokens))
         first += len(tokens)
         offsets = starts * itemsize + 4 * (len(starts) + 1)
-        _check_size(int(offsets[-1]), options)
+        if (num_bytes := int(offsets[-1])) > MAX_CHUNK_BYTES:
+            change = "lower `shard_size`" if options.num_shards is None else "raise `shards`"
+            raise ConfigError(
+                where="",
+                expected=f"chunks of at most {MAX_CHUNK_BYTES:,} bytes, which uint32 counts",
+                found=f"one of {num_bytes:,} bytes",
+                remedy=f"{change}, or lower `block_size` if a block is longer than that",
+            )
         data = b"".join((item_header(offsets), tokens.data))
         name = _name(len(chunks), options.codec)
         own = {"chunk_bytes": len(data), "chunk_size": len(starts) - 1, "dim": len(tokens)}
@@ -147,24 +153,14 @@ def _starts(ends: npt.NDArray[np.int64], first: int, stop: int) -> npt.NDArray[n
     return starts - first
 
 
-def _check_size(num_bytes: int, options: LitdataOptions) -> None:
-    if num_bytes > MAX_CHUNK_BYTES:
-        change = "lower `shard_size`" if options.num_shards is None else "raise `shards`"
-        raise ConfigError(
-            where="",
-            expected=f"chunks of at most {MAX_CHUNK_BYTES:,} bytes, which uint32 counts",
-            found=f"one of {num_bytes:,} bytes",
-            remedy=f"{change}, or lower `block_size` if a block is longer than that",
-        )
-
-
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the chunks of a part, memory-mapped unless they are compressed."""
     codec = export.options.codec
-    names = export.numbered(lambda number: f"{part}/{_name(number, codec)}")
     num_tokens = export.counts[f"{part}.num_tokens"]
     sizes = export.options.chunk_sizes(num_tokens, export.dtype.itemsize)[1] if num_tokens else []
-    return export.file_portions(_load, names, sizes, is_mapped=codec is None)
+    return export.file_portions(
+        _load, lambda number: f"{part}/{_name(number, codec)}", sizes, is_mapped=codec is None
+    )
 
 
 def _load(export: Export, name: str) -> Arrays:
@@ -177,4 +173,4 @@ def _load(export: Export, name: str) -> Arrays:
     return {"token_ids": data[offsets[0] :].view(export.dtype)}
 
 
-FORMAT = Format(LitdataOptions, fixed_layout("stream", "token_ids"), write, portions)
+FORMAT = Format(LitdataOptions, lambda options: Layout("stream", ("token_ids",)), write, portions)

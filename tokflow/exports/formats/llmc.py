@@ -15,13 +15,14 @@ Source: karpathy/llm.c, dev/data/data_common.py lines 26-61 at 16635d4 and llmc/
 61-195 at 077f9bd.
 """
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from pydantic import Field
 
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -91,9 +92,8 @@ def _name(part: Part, options: LlmcOptions, number: int) -> str:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped."""
     prefix, own = export.options.prefix or export.manifest.dataset, export.file_name(part)
-    names = export.numbered(lambda number: numbered_name(prefix, own, number, ".bin"))
-    sizes = [export.num_in(name, header_bytes=HEADER_BYTES) for name in names]
-    return export.file_portions(_load, names, sizes)
+    name_of = partial(numbered_name, prefix, own, suffix=".bin")
+    return export.file_portions(_load, name_of, header_bytes=HEADER_BYTES)
 
 
 def _load(export: Export, name: str) -> Arrays:
@@ -117,7 +117,7 @@ def _load(export: Export, name: str) -> Arrays:
 
 FORMAT = Format(
     LlmcOptions,
-    fixed_layout("stream", "token_ids", eos_first=True),
+    lambda options: Layout("stream", ("token_ids",), eos_first=True),
     write,
     portions,
     file_names=lambda options, parts: names_in_files(parts, options.names),

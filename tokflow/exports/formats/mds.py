@@ -19,9 +19,8 @@ bytes for the same rows.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,7 +30,7 @@ import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Declared, Format, Layout, Portion
+from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.options import PartRows, ShardOptions, check_level, equal_sizes, even_sizes
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -43,7 +42,6 @@ from tokflow.exports.token_files import (
     open_items,
     peer_name,
 )
-from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Listed, Size
 from tokflow.store.zstd import zstd
 
@@ -120,10 +118,15 @@ def write(part: Part, options: MdsOptions, folder: Path) -> None:
     text = json.dumps(settings, sort_keys=True).encode()
     sizes, shards = _sizes(part.rows, options), []
     for number, batches in files_of(part, sizes):
-        records = (_records(batch, options.columns, dtype) for batch in batches)
         first = 4 * (sizes[number] + 2) + len(text)
         header = item_header(first + np.arange(sizes[number] + 1) * dtype.itemsize)
-        data = b"".join(chain([header, text], records))
+        records = np.empty(sizes[number], dtype=dtype)
+        num = 0
+        for batch in batches:
+            for name, field in options.columns.items():
+                records[num : num + len(batch)][name] = getattr(batch, field)
+            num += len(batch)
+        data = b"".join([header, text, records.view(np.uint8).data])
         path = folder / part.name / f"shard.{number:05d}.mds"
         shard = {"samples": sizes[number], "raw_data": _described(path, data, options)}
         packed = None
@@ -185,15 +188,6 @@ def _sizes(rows: PartRows, options: MdsOptions) -> list[int]:
     return sizes
 
 
-def _records(
-    sequences: Sequences, columns: Mapping[str, Field], dtype: np.dtype[np.void]
-) -> memoryview:
-    records = np.empty(len(sequences), dtype=dtype)
-    for name, field_name in columns.items():
-        records[name] = getattr(sequences, field_name)
-    return records.view(np.uint8).data
-
-
 def _described(path: Path, data: bytes, options: MdsOptions) -> dict[str, Any]:
     hashes = {}
     for name in options.hashes:
@@ -206,9 +200,13 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return the shards of a part, memory-mapped unless they are compressed."""
     is_compressed = export.options.compression == "zstd"
     suffix = ".zstd" if is_compressed else ""
-    names = export.numbered(lambda number: f"{part}/shard.{number:05d}.mds{suffix}")
     sizes = _sizes(export.rows(part), export.options)
-    return export.file_portions(_load, names, sizes, is_mapped=not is_compressed)
+    return export.file_portions(
+        _load,
+        lambda number: f"{part}/shard.{number:05d}.mds{suffix}",
+        sizes,
+        is_mapped=not is_compressed,
+    )
 
 
 def _load(export: Export, name: str) -> Arrays:
@@ -230,10 +228,9 @@ def _load(export: Export, name: str) -> Arrays:
     return fields
 
 
-def check(options: MdsOptions, declared: Declared) -> None:
+def check(options: MdsOptions, lengths: Collection[int]) -> None:
     """Refuse a shard_size that no sequence fits into."""
-    for part in declared.parts:
-        length = declared.packing.of_part(part).stored_length
+    for length in lengths:
         num_bytes = options.shard_size or SHARD_BYTES
         _sequences_within(num_bytes, options, _dtype(options.columns, length))
 

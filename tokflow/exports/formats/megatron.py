@@ -29,7 +29,7 @@ import operator
 import os
 import struct
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -126,10 +126,9 @@ def _dtype(part: Part, options: MegatronOptions) -> str:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped but for its offsets."""
     name, mask = (f"{_stem(part, export.options, of)}.bin" for of in ("document", "loss_mask"))
-    names = export.numbered(lambda number: name)
-    beside = [_idx(name), *([mask] if mask in export.manifest.files else [])]
-    sizes = [export.counts[f"{part}.num_tokens"]] * len(names)
-    return export.file_portions(_load, names, sizes, lambda _: beside)
+    num_tokens = export.counts[f"{part}.num_tokens"]
+    sizes = [num_tokens] if num_tokens else []
+    return export.file_portions(_load, lambda _: name, sizes, lambda _: (_idx(name), mask))
 
 
 def _idx(name: str) -> str:
@@ -141,16 +140,7 @@ def _load(export: Export, name: str) -> Arrays:
 
     Raises: CorruptOutputError for an index that is not Megatron's.
     """
-    dtype, lengths = _read_index(export.stored.file(_idx(name)))
-    fields = {"token_ids": export.stored.numbers(name, dtype), "offsets": offsets_of(lengths)}
-    mask = f"{name.removesuffix('document.bin')}loss_mask.bin"
-    if mask in export.manifest.files:
-        fields["loss_mask"] = export.stored.numbers(mask, np.bool_)
-    return fields
-
-
-def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
-    """Return the dtype of the tokens and the length of each document."""
+    path = export.stored.file(_idx(name))
     with path.open("rb") as file:
         magic, version, code, num_sequences, num_firsts = HEADER.unpack(file.read(HEADER.size))
         dtypes = {number: name for name, number in CODES.items()}
@@ -166,8 +156,13 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
         sequences = np.fromfile(file, dtype="<i4", count=num_sequences)
         file.seek(8 * num_sequences, 1)
         first_sequence = np.fromfile(file, dtype="<i8", count=num_firsts)
-    starts = offsets_of(sequences)
-    return np.dtype(dtypes[code]).newbyteorder("<"), np.diff(starts[first_sequence])
+    token_ids = export.stored.numbers(name, np.dtype(dtypes[code]).newbyteorder("<"))
+    lengths = np.diff(offsets_of(sequences)[first_sequence])
+    fields = {"token_ids": token_ids, "offsets": offsets_of(lengths)}
+    mask = f"{name.removesuffix('document.bin')}loss_mask.bin"
+    if mask in export.manifest.files:
+        fields["loss_mask"] = export.stored.numbers(mask, np.bool_)
+    return fields
 
 
 FORMAT = Format(MegatronOptions, layout, write, portions)

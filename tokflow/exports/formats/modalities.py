@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -81,28 +81,21 @@ def _index(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.uint8]]:
     yield np.frombuffer(INDEX_START, dtype=np.uint8)
     for first in range(0, len(starts), ENTRIES_AT_ONCE):
         some = slice(first, first + ENTRIES_AT_ONCE)
-        yield _entries(starts[some], lengths[some])
+        entries = np.empty(len(starts[some]), dtype=ENTRY)
+        entries["long"] = entries["long_"] = LONG1
+        entries["tuple"] = TUPLE2
+        entries["start"], entries["length"] = starts[some], lengths[some]
+        yield entries.view(np.uint8)
     yield np.frombuffer(INDEX_STOP, dtype=np.uint8)
-
-
-def _entries(
-    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> npt.NDArray[np.uint8]:
-    """Return the opcodes that put (start, length) on a list for each document."""
-    entries = np.empty(len(starts), dtype=ENTRY)
-    entries["long"] = entries["long_"] = LONG1
-    entries["tuple"] = TUPLE2
-    entries["start"] = starts
-    entries["length"] = lengths
-    return entries.view(np.uint8)
 
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
-    names = export.numbered(lambda number: _name(part, number, export.options))
+    name_of = partial(_name, part, options=export.options)
     # Their headers alone say how many tokens they have.
-    headers = in_order(partial(_header, export), names, workers=AT_ONCE)
-    return export.file_portions(_load, names, [num // export.dtype.itemsize for num, *_ in headers])
+    headers = in_order(partial(_header, export), export.numbered(name_of), workers=AT_ONCE)
+    sizes = [num // export.dtype.itemsize for num, *_ in headers]
+    return export.file_portions(_load, name_of, sizes)
 
 
 def _header(export: Export, name: str) -> tuple[int, int, int]:
@@ -139,7 +132,7 @@ def _not_ours(path: Path, found: str) -> CorruptOutputError:
 
 FORMAT = Format(
     ModalitiesOptions,
-    fixed_layout("stream", "token_ids", "offsets", attends_across=True),
+    lambda options: Layout("stream", ("token_ids", "offsets"), attends_across=True),
     write,
     portions,
 )

@@ -24,9 +24,10 @@ Source: numpy.lib.format, version 1.0; karpathy/build-nanogpt at 69cb21f, finewe
 
 from collections.abc import Iterable
 from contextlib import ExitStack
+from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -192,33 +193,27 @@ def _sizes_of_rows(rows: PartRows, options: NpyOptions) -> list[int]:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped."""
     options, name_of_part = export.options, export.file_name(part)
-    names = export.numbered(lambda number: _name(options, name_of_part, number))
-    sizes = [export.num_in(name, header_bytes=HEADER_BYTES) for name in names]
-    if options.layout == "sequences":
-        sizes = _sizes_of_rows(export.rows(part), options)
-    return export.file_portions(load_npy, names, sizes, lambda name: _beside(export, name).values())
+    is_packed = options.layout == "sequences"
+    return export.file_portions(
+        load_npy,
+        partial(_name, options, name_of_part),
+        _sizes_of_rows(export.rows(part), options) if is_packed else None,
+        lambda name: _beside(name).values(),
+        header_bytes=HEADER_BYTES,
+    )
 
 
-def _beside(export: Export, name: str) -> dict[str, str]:
-    """Return the files of the other fields of a file, by field."""
-    beside = {field: f"{field}/{name}" for field in ("offsets", *ROW_DTYPES)}
-    return {field: of for field, of in beside.items() if of in export.manifest.files}
+def _beside(name: str) -> dict[str, str]:
+    """Return the names of the files of other fields beside a file, by field."""
+    return {field: f"{field}/{name}" for field in ("offsets", *ROW_DTYPES)}
 
 
 def load_npy(export: Export, name: str) -> Arrays:
     """Return the fields of a file and of those beside it."""
-    fields = {"token_ids": name, **_beside(export, name)}
+    fields = {field: of for field, of in _beside(name).items() if of in export.manifest.files}
     export.stored.fetch(of for field, of in fields.items() if field == "offsets")
+    fields = {"token_ids": name, **fields}
     return {field: open_npy(export.stored, of) for field, of in fields.items()}
-
-
-def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the shape of an array, whether it is in Fortran's order, and its dtype."""
-    version = np.lib.format.read_magic(file)
-    if version != (1, 0):
-        raise ValueError(f"version {version} of the format")
-    header: tuple[tuple[int, ...], bool, np.dtype[Any]] = np.lib.format.read_array_header_1_0(file)
-    return header
 
 
 def open_npy(stored: StoredOutput, name: str) -> npt.NDArray[Any]:
@@ -232,7 +227,9 @@ def open_npy(stored: StoredOutput, name: str) -> npt.NDArray[Any]:
     path, expected = stored.folder / name, "a .npy file of whole numbers or booleans"
     try:
         with stored.open(name) as file:
-            shape, is_fortran, dtype = _read_header(file)
+            if (version := np.lib.format.read_magic(file)) != (1, 0):
+                raise ValueError(f"version {version} of the format")
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
             first_byte = file.tell()
     except (OSError, TokflowError):
         raise
@@ -244,11 +241,6 @@ def open_npy(stored: StoredOutput, name: str) -> npt.NDArray[Any]:
     return stored.numbers(name, dtype, first_byte=first_byte, shape=shape)
 
 
-def _shard_names(part: Part, number: int, num: int, options: NpyOptions) -> list[str]:
-    name = _name(options, part.file_name, number)
-    return [name, *(f"{field}/{name}" for field in ("offsets", *ROW_DTYPES))]
-
-
 FORMAT = Format(
     NpyOptions,
     layout,
@@ -258,5 +250,8 @@ FORMAT = Format(
         parts, options.names, is_val=options.is_numbered
     ),
     sizes=lambda rows, options: _sizes_of_rows(rows, options) if options.is_divided else None,
-    shard_names=_shard_names,
+    shard_names=lambda part, number, num, options: [
+        (name := _name(options, part.file_name, number)),
+        *_beside(name).values(),
+    ],
 )

@@ -20,16 +20,16 @@ tokenizer/executor.py lines 300-310; ai2-olmo-core 3.0.0, data/numpy_dataset.py 
 
 import gzip
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv
 
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -65,7 +65,14 @@ def write(part: Part, options: OlmoOptions, folder: Path) -> None:
     for shard in cut_by_documents(part, options, usual=TOKENS_PER_FILE, has_loss_mask=True):
         name = _name(part.name, shard.number)
         write_numbers(folder / name, shard.tokens)
-        _write_lines(folder / _lines_of(name), islice(documents, len(shard.lengths)))
+        lines = _lines(islice(documents, len(shard.lengths)))
+        with (
+            open_hashed(folder / _lines_of(name)) as raw,
+            gzip.GzipFile("", "wb", GZIP_LEVEL, raw, mtime=0) as file,
+        ):
+            # Whole, not through a TextIOWrapper: its flush at the end would add to the bytes.
+            while some := "".join(islice(lines, LINES_AT_ONCE)):
+                file.write(some.encode())
         if shard.loss_mask is not None:
             write_numbers(folder / _mask_of(name), shard.loss_mask)
 
@@ -92,16 +99,8 @@ def _documents(part: Part) -> Iterator[tuple[str, int, int]]:
             yield from zip(raw_files.to_pylist(), rows.tolist(), num_tokens, strict=True)
 
 
-def _write_lines(path: Path, documents: Iterator[tuple[str, int, int]]) -> None:
-    """Write a line for each document that has tokens."""
-    lines = _lines(documents)
-    with open_hashed(path) as raw, gzip.GzipFile("", "wb", GZIP_LEVEL, raw, mtime=0) as file:
-        # Whole, not through a TextIOWrapper: its flush at the end would add to the bytes.
-        while some := "".join(islice(lines, LINES_AT_ONCE)):
-            file.write(some.encode())
-
-
 def _lines(documents: Iterator[tuple[str, int, int]]) -> Iterator[str]:
+    """Yield a line for each document that has tokens."""
     position = 0
     for raw_file, row, num_tokens in documents:
         if num_tokens:
@@ -116,10 +115,8 @@ def _lines(documents: Iterator[tuple[str, int, int]]) -> Iterator[str]:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
-    names = export.numbered(lambda number: _name(part, number))
-    own = (_lines_of, _mask_of) if export.has_loss_mask(part) else (_lines_of,)
     return export.file_portions(
-        _load, names, map(export.num_in, names), lambda name: [beside(name) for beside in own]
+        _load, partial(_name, part), beside=lambda name: (_lines_of(name), _mask_of(name))
     )
 
 
@@ -128,36 +125,29 @@ def _load(export: Export, name: str) -> Arrays:
 
     Raises: CorruptOutputError where its lines are not about all of its tokens.
     """
-    tokens, stored = export.numbers(name), export.stored
-    fields = {
-        "token_ids": tokens,
-        "offsets": _read_offsets(stored.file(_lines_of(name)), len(tokens)),
-    }
+    stored, path = export.stored, export.stored.file(_lines_of(name))
+    tokens = stored.numbers(name, export.dtype)
+    types = {"start": pa.int64(), "end": pa.int64()}
+    convert = csv.ConvertOptions(include_columns=list(types), column_types=types)
+    columns = csv.ReadOptions(column_names=COLUMNS)
+    table = csv.read_csv(path, read_options=columns, convert_options=convert)
+    starts, ends = to_numpy(table["start"]), to_numpy(table["end"])
+    offsets = np.concatenate([np.zeros(1, dtype=np.int64), ends])
+    if (starts != offsets[:-1]).any() or offsets[-1] != len(tokens):
+        raise damaged_file(
+            path,
+            expected=f"documents end to end, {len(tokens):,} tokens in all",
+            found=f"{len(ends):,} that are not, or end at {offsets[-1]:,}",
+        )
+    fields: Arrays = {"token_ids": tokens, "offsets": offsets}
     if (mask := _mask_of(name)) in export.manifest.files:
         fields["loss_mask"] = stored.numbers(mask, np.bool_)
     return fields
 
 
-def _read_offsets(path: Path, num_tokens: int) -> npt.NDArray[np.int64]:
-    types = {"start": pa.int64(), "end": pa.int64()}
-    convert = csv.ConvertOptions(include_columns=list(types), column_types=types)
-    table = csv.read_csv(
-        path, read_options=csv.ReadOptions(column_names=COLUMNS), convert_options=convert
-    )
-    starts, ends = to_numpy(table["start"]), to_numpy(table["end"])
-    offsets = np.concatenate([np.zeros(1, dtype=np.int64), ends])
-    if (starts != offsets[:-1]).any() or offsets[-1] != num_tokens:
-        raise damaged_file(
-            path,
-            expected=f"documents end to end, {num_tokens:,} tokens in all",
-            found=f"{len(ends):,} that are not, or end at {offsets[-1]:,}",
-        )
-    return offsets
-
-
 FORMAT = Format(
     OlmoOptions,
-    fixed_layout("stream", "token_ids", "offsets", "loss_mask", leaves_out_empty=True),
+    lambda options: Layout("stream", ("token_ids", "offsets", "loss_mask"), leaves_out_empty=True),
     write,
     portions,
     shard_names=lambda part, number, num, options: [

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tokflow.exports.format import Format, fixed_layout
+from tokflow.exports.format import Format, Layout
 from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import files_of, open_hashed, sequences_within
@@ -115,7 +115,7 @@ def merge(dumps: Sequence[bytes]) -> bytes:
 
 FORMAT = Format(
     PickleOptions,
-    fixed_layout("sequences", "token_ids"),
+    lambda options: Layout("sequences", ("token_ids",)),
     write,
     None,
     sizes=_sizes,

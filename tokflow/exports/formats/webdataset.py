@@ -30,7 +30,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.options import PartRows, ShardOptions, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -117,7 +117,11 @@ def portions(export: Export, part: str) -> list[Portion]:
     decoder = msgspec.json.Decoder(list[int])
 
     def load(name: str, number: int, rows: slice) -> Arrays:
-        found = [decoder.decode(_text(data)) for data in shards[name].taken(rows)]
+        texts = [
+            zlib.decompress(member, 31) if member.startswith(GZIP_MAGIC) else member
+            for member in shards[name].taken(rows)
+        ]
+        found = [*map(decoder.decode, texts)]
         return {"token_ids": np.array(found, dtype=export.dtype).reshape(len(found), -1)}
 
     at_once = sequences_within(TOKENS_AT_ONCE, export.manifest.details["sequence_length"])
@@ -143,13 +147,9 @@ def _members(data: bytes) -> Iterator[bytes]:
             yield b"" if file is None else file.read()
 
 
-def _text(member: bytes) -> bytes:
-    return zlib.decompress(member, 31) if member.startswith(GZIP_MAGIC) else member
-
-
 FORMAT = Format(
     WebdatasetOptions,
-    fixed_layout("sequences", "token_ids"),
+    lambda options: Layout("sequences", ("token_ids",)),
     write,
     portions,
     sizes=_sizes,
