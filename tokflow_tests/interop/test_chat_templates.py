@@ -15,10 +15,10 @@ import tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tokflow.documents import DocumentsConfig
-from tokflow.tokenizers.chat.formats import BadChatError
+from tokflow.tokenizers.chat.formats import BadChatError, Chat
 from tokflow.tokenizers.chat.renderer import Renderer
 from tokflow.tokenizers.chat.template import ChatTemplate, with_date
-from tokflow_tests.chat_templates import words_of_kinds
+from tokflow_tests.chat_templates import TOOLS, assistant, call, tool, user, words_of_kinds
 from tokflow_tests.chats import byte_level_json
 from tokflow_tests.interop.harness import python_of
 
@@ -127,6 +127,43 @@ def test_each_template_that_takes_a_chat_has_its_turns_or_says_what_is_wrong(sou
     with capsys.disabled():
         print(f"\nchats held {held:,} of {tried:,}; refused: {dict(refused)}")  # noqa: T201
     assert held > SOURCES[source] * tried
+
+
+FAMILIES: dict[str, str] = json.loads(
+    Path(__file__).with_name("chat_families.json").read_text(encoding="utf-8")
+)
+"""A template of each family, with the text that it makes of `CALLED`, or of `PLAIN` where it takes
+no tools, from the first user's words on; what is supervised is in double brackets. Read by people.
+"""
+PLAIN = [
+    user("u1"),
+    assistant("a1", reasoning_content="a2"),
+    user("u2"),
+    assistant("a5", reasoning_content="a6"),
+]
+CALLED = [
+    *PLAIN[:3],
+    assistant("", reasoning_content="a3", tool_calls=[call(city="a4")]),
+    tool("u3"),
+    PLAIN[3],
+]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_text_and_mask_of_each_family_are_those_that_were_read(name: str):
+    folders = (folder_of_trl(), folder_of_sources())
+    [path] = (path for of in folders if (path := of / f"{name}.jinja").exists())
+    renderer, _ = opened(name, with_date(path.read_text(encoding="utf-8"), date(2026, 1, 31)))
+
+    try:
+        rendered = renderer.render(Chat(CALLED, TOOLS))
+    except BadChatError:
+        rendered = renderer.render(Chat(PLAIN))
+
+    text = rendered.text
+    for start, stop in reversed(rendered.loss_spans):
+        text = f"{text[:start]}⟦{text[start:stop]}⟧{text[stop:]}"
+    assert text[text.index("u1") :] == FAMILIES[name]
 
 
 def test_masks_of_twins_differ_by_what_follows_the_stop_token_and_by_headers_alone(capsys):

@@ -1,9 +1,15 @@
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.results import Totals
+from tokflow_tests.chat_templates import FAMILIES
+from tokflow_tests.chats import MARKED, PLAIN, chat, chat_dataset
 from tokflow_tests.special import of_tokenizers
-from tokflow_tests.tiny import build, declare
+from tokflow_tests.tiny import build, declare, tokenize
 
 
 def notices(folder: Path, texts: list[str], **fields: Any) -> dict[str, str]:
@@ -46,3 +52,58 @@ def test_files_in_which_the_separator_is_nowhere_are_told(tmp_path: Path):
     [said] = build(declare(tmp_path, raw={"files": "raw/*"}, documents=documents)).notices
 
     assert said.text == "one document each: 2 files without documents.separator"
+
+
+TWO_TURNS = chat("a", "b", "c", "d")
+THOUGHT = [TWO_TURNS[0], {**TWO_TURNS[1], "reasoning_content": "hm"}, *TWO_TURNS[2:]]
+PROMPT = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+OF_TEMPLATES = {
+    "stop_tokens": (
+        FAMILIES["open"].template,
+        TWO_TURNS,
+        "no stop token: after 1 of 2 turns of the assistant; name those that end one in "
+        "documents.stop_tokens",
+    ),
+    "other_blocks": (
+        MARKED.replace("+ eos_token }}{% endgeneration %}", "}}{% endgeneration %}{{ eos_token }}")
+        + PROMPT,
+        TWO_TURNS,
+        "the template's {% generation %} blocks are what is supervised, and differ from what the "
+        "model has to emit, in the first chats: they leave out some of it, such as a stop token "
+        "(1)",
+    ),
+    "unwritten": (
+        PLAIN.replace("message['content'] +", "(message['content'] if loop.last else '') +"),
+        TWO_TURNS,
+        "left out: words of 3 messages that the chat template does not write",
+    ),
+    "dropped_reasoning": (
+        FAMILIES["reasoning"].template,
+        THOUGHT,
+        "not written by the chat template: reasoning of 1 message",
+    ),
+}
+"""A template, a chat, and the notice of what the one does to the other."""
+
+
+@pytest.mark.parametrize("name", OF_TEMPLATES)
+def test_what_a_chat_template_does_is_told(name: str, tmp_path: Path):
+    template, messages, line = OF_TEMPLATES[name]
+    keep = {"unwritten": "keep"}
+    shard = tokenize(chat_dataset(tmp_path, [messages], template=template, documents=keep))
+
+    told = {of.name: of for of in Totals().add(shard.manifest, "").notices()}
+
+    assert told[name].text == line
+    assert told[name].is_loss == (name == "unwritten")
+
+
+def test_tokens_from_a_prompt_into_its_completion_are_told(tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl").write_text(json.dumps({"p": "Hello ", "c": "there"}) + "\n")
+    documents = {"messages": None, "prompt": "p", "completion": "c"}
+    shard = tokenize(chat_dataset(tmp_path, None, documents=documents))
+
+    [_, told] = Totals().add(shard.manifest, "").notices()
+
+    assert told.text.startswith("boundary tokens: 1 token, not supervised, from a prompt into")

@@ -1,15 +1,19 @@
 """Chats -> tokens: what is a control token, and what only looks like one."""
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
-from tokenizers import models, pre_tokenizers, processors, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
 
 from tokflow.errors import TokenizerError
 from tokflow.tokens.shard import TokenShard
+from tokflow_tests.chat_templates import FAMILIES, words_of_kinds
 from tokflow_tests.chats import (
     END,
     INJECTED,
@@ -39,7 +43,9 @@ def normalizing_json(normalizer: dict[str, Any]) -> str:
     return json.dumps({**fields, "normalizer": normalizer})
 
 
-def shard_with(content: str, chats: list[Any], folder: Path, **attributes: Any) -> TokenShard:
+def shard_with(
+    content: str, chats: list[Any] | None, folder: Path, **attributes: Any
+) -> TokenShard:
     dataset = chat_dataset(folder, chats, **attributes)
     save_chat_tokenizer(folder, attributes.get("template", MARKED), content=content)
     return tokenize(dataset)
@@ -183,3 +189,66 @@ def test_tokens_are_counted_by_the_role_that_says_what_they_begin_in(tmp_path: P
     names = ("system", "user", "assistant", "tool")
     found = [shard.manifest.counts[f"num_{name}_tokens"] for name in names]
     assert found == [2, 2 + 1, 3 + 2, 4]  # a letter a token, and the stop tokens
+
+
+def byte_fallback_json() -> str:
+    """Return a tokenizer as that of Llama 2: one word for each text, bytes for other letters."""
+    tokenizer = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    special = ["<unk>", START, END, "<|bos|>", *bytes_]
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(
+        ["\u2581the\u2581user\u2581and\u2581the\u2581assistant"] * 9, trainer
+    )
+    fields = json.loads(tokenizer.to_str())
+    names = {START, END, "<|bos|>", "<unk>"}
+    fields["added_tokens"] = [of for of in fields["added_tokens"] if of["content"] in names]
+    return json.dumps(fields)
+
+
+def normalised_json(form: str) -> str:
+    return json.dumps({**json.loads(byte_level_json()), "normalizer": {"type": form}})
+
+
+TOKENIZERS = {
+    "bytes": byte_level_json,
+    "NFC": lambda: normalised_json("NFC"),
+    "NFKC": lambda: normalised_json("NFKC"),
+    "byte fallback": byte_fallback_json,
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_ids_are_those_of_transformers_and_the_words_of_the_assistant_are_learnt(
+    name: str, tmp_path: Path
+):
+    content, template = TOKENIZERS[name](), FAMILIES["reasoning"].template
+    chats = [chat for seed in (1, 2) for _, chat in words_of_kinds(seed)]
+    rows = [{"messages": of.messages, "tools": of.tools} for of in chats]
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokenizer = {"special_tokens_in_text": "control", "eos": "none"}
+    shard = shard_with(
+        content, None, tmp_path, template=template, documents={"tools": "tools"},
+        tokenizer=tokenizer,
+    )  # fmt: skip
+
+    library = tokenizers.Tokenizer.from_str(content)
+    theirs = PreTrainedTokenizerFast(tokenizer_object=library)
+    for row, (ids, mask) in zip(rows, documents_of(shard), strict=True):
+        made = theirs.apply_chat_template(
+            row["messages"], tools=row["tools"], chat_template=template, tokenize=True
+        )
+        assert ids == made["input_ids"]
+        assert re.findall(r"[au]\d{3}", learnt(library, ids, mask)) == re.findall(
+            r"\ba\d{3}", library.decode(ids, skip_special_tokens=False)
+        )
+
+
+def learnt(library: Any, ids: Sequence[int], mask: Sequence[int]) -> str:
+    kept = [id_ for id_, bit in zip(ids, mask, strict=True) if bit]
+    return str(library.decode(kept, skip_special_tokens=False))

@@ -120,6 +120,68 @@ def test_a_turn_ends_where_the_model_stops_whatever_an_unusual_template_writes_a
     assert rendered.counts["turns_without_stop"] == 0
 
 
+NAMED = (
+    "{% set ns = namespace(name='') %}{% for m in messages %}<|im_start|>{% if m.tool_calls %}"
+    "{% set ns.name = m.tool_calls[0].function.name %}{{ 'assistant to=' + ns.name }}"
+    "{% elif m.role == 'tool' %}{{ ns.name + ' says ' + m.content }}"
+    "{% else %}{{ m.role + '\n' + m.content }}{% endif %}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant{% endif %}"
+)
+MEASURING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}"
+    "{% if m.role == 'user' and m.content | length > 1 %} at length{% endif %}"
+    "{{ '\n' + m.content }}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}" + PROMPT + "{% endif %}"
+)
+CHECKING = (
+    EACH + "{% for c in m.tool_calls or [] if c.function.name == 'weather' %}"
+    "{{ 'tool ' + c.function.arguments.city }}{% endfor %}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}" + PROMPT + "{% endif %}"
+)
+COMPARING = MEASURING.replace("m.content | length > 1", "m.lang == 'en'")
+
+
+@pytest.mark.parametrize(
+    ("template", "messages", "expected"),
+    [
+        (  # a name that the template writes again with the tool's answer
+            NAMED,
+            [user("u"), assistant("", tool_calls=[call(days=3)]), tool("t"), assistant("a")],
+            [" to=weather<|im_end|>", "\na<|im_end|>"],
+        ),
+        (MEASURING, TWO_TURNS, ["a<|im_end|>", "b<|im_end|>"]),
+        (COMPARING, [{**user("u"), "lang": "en"}, assistant("a")], ["a<|im_end|>"]),
+        (
+            CHECKING,
+            [user("u"), assistant("a", tool_calls=[call(city="x")])],
+            ["atool x<|im_end|>"],
+        ),
+    ],
+    ids=["name again", "words measured", "field compared", "name compared"],
+)
+def test_what_a_template_reads_of_others_moves_no_turn(
+    template: str, messages: list[Any], expected: list[str]
+):
+    family = Family(template, ["<|im_start|>", "<|im_end|>"])
+    rendered = renderer_of(family).render(Chat(messages))
+
+    assert [rendered.text[start:stop] for start, stop in rendered.loss_spans] == expected
+
+
+def test_a_special_token_behind_the_words_is_no_stop_token_unless_it_is_known():
+    asks = "{{ '[INST] ' + m.content + ' [/INST]' if m.role == 'user' else ' ' + m.content }}"
+    template = "{% for m in messages %}" + asks + "{% endfor %}"  # as LLaVA's
+
+    def said(*stops: str) -> tuple[list[str], int]:
+        family = Family(template, ["[INST]", "[/INST]"], stops)
+        rendered = renderer_of(family).render(Chat(TWO_TURNS))
+        spans = [rendered.text[start:stop] for start, stop in rendered.loss_spans]
+        return spans, rendered.counts["turns_without_stop"]
+
+    assert said() == ([" a", " b"], 1)
+    assert said("[INST]") == ([" a[INST]", " b"], 0)
+
+
 def test_reasoning_is_supervised_where_the_template_writes_it_and_counted_where_it_does_not():
     messages = [user("u"), assistant("a", reasoning_content="old"), user("v"),
                 assistant("b", reasoning_content="new")]  # fmt: skip

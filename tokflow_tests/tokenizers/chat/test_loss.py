@@ -54,10 +54,12 @@ def test_a_message_says_itself_whether_it_is_supervised(no: Any, yes: Any):
     ]
 
 
-def test_words_of_a_user_are_supervised_if_they_ask_for_it():
+def test_words_of_a_user_or_a_tool_are_supervised_if_they_ask_for_it():
     messages = [{**user("u"), "train": True}, assistant("a"), {**user("v"), "weight": 1}]
+    answer = {**tool("t"), "train": True}
 
     assert supervised(messages) == ["u", f"a{END}"]
+    assert supervised([user("u"), answer]) == ["t"]
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,8 @@ def test_without_reasoning_the_answer_and_the_calls_are_left():
 
     assert supervised([user("u"), assistant("a", **thought)], "reasoning", **quiet) == [f"a{END}"]
     assert supervised([user("u"), assistant(inline)], "reasoning", **quiet) == [f"a{END}"]
+    opened = "why\n</think>\n\na"  # by a generation prompt
+    assert supervised([user("u"), assistant(opened)], "reasoning", **quiet) == [f"a{END}"]
     assert supervised([user("u"), assistant("a")], "reasoning", **quiet) == [f"a{END}"]
     assert supervised([user("u"), assistant("a")], **quiet) == [f"a{END}"]
     assert supervised(
