@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tokflow.tokenizers.chat.formats import BadChatError
@@ -99,18 +98,14 @@ class Frames:
         where one cannot be told from the text around it."""
         of_assistant = {i for i, of in enumerate(chat.messages) if of["role"] == "assistant"}
         said = [words.message for words in chat.taken.words if words.message in of_assistant]
-        is_ordered = said == sorted(said)
+        if said != sorted(said):
+            raise _not_shown("what the assistant says in the order of the chat", "another order")
         turns: list[Turn] = []
         floor = 0
         for index in sorted(of_assistant):
-            turn = self._turn(chat, index, floor if is_ordered else 0)
-            if turn is not None:
+            if (turn := self._turn(chat, index, floor)) is not None:
                 turns.append(turn)
-                floor = max(floor, turn.span[1])
-        turns.sort(key=lambda turn: turn.span)
-        for one, other in pairwise(turns):
-            if other.span[0] < one.span[1]:
-                raise _not_shown(f"message {other.index} beside message {one.index}", "it inside")
+                floor = turn.span[1]
         return turns
 
     def _turn(self, chat: MarkedChat, index: int, floor: int) -> Turn | None:

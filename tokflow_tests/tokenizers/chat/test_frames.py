@@ -332,6 +332,20 @@ def test_a_template_that_cuts_sorts_or_measures_what_the_assistant_says_is_refus
         renderer_of(family).render(Chat([user("cba fed"), assistant("ihg lkj")]))
 
 
+def test_a_template_that_does_not_write_its_generation_prompt_before_answers_is_refused():
+    template = FAMILIES["open"].template.replace("%}<|assistant|>{%", "%}<|answer|>{%")
+
+    with pytest.raises(BadChatError, match=r"the prompt '<\|answer\|>' before message 1"):
+        renderer_of(replace(FAMILIES["open"], template=template)).render(Chat(TWO_TURNS))
+
+
+def test_a_template_that_writes_answers_in_another_order_is_refused():
+    template = FAMILIES["chatml"].template.replace("in messages", "in messages[::-1]")
+
+    with pytest.raises(BadChatError, match="in the order of the chat"):
+        renderer_of(replace(FAMILIES["chatml"], template=template)).render(Chat(TWO_TURNS))
+
+
 def test_a_template_that_writes_in_capitals_keeps_its_turns():
     template = FAMILIES["chatml"].template.replace("m.content +", "(m.content | upper) +")
     family = replace(FAMILIES["chatml"], template=template)

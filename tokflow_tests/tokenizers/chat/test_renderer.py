@@ -15,6 +15,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.errors import BadDocumentError, TokenizerError
 from tokflow.pipeline.declared import make_dataset
+from tokflow.pipeline.mixture import graph_of
 from tokflow_tests.chats import (
     CHATS,
     END,
@@ -30,7 +31,7 @@ from tokflow_tests.chats import (
 )
 from tokflow_tests.outputs import documents_of
 from tokflow_tests.special import train_model
-from tokflow_tests.tiny import tokenize
+from tokflow_tests.tiny import save_tokenizer, tokenize
 
 
 def transformers_tokenizer(folder: Path, template: str) -> Any:
@@ -402,13 +403,26 @@ def test_the_template_gets_tools_and_kwargs_as_transformers_passes_them(tmp_path
     assert shard.manifest.counts["num_special_tokens_in_text"] == 1
 
 
-def test_other_kwargs_of_the_config_make_the_tokens_again(tmp_path: Path):
-    def recipe(kwargs: dict[str, Any]) -> str:
-        documents = {"chat_template_kwargs": kwargs}
-        return tokenize(chat_dataset(tmp_path, documents=documents)).manifest.recipe.fingerprint
+def test_what_decides_the_text_or_the_mask_makes_the_tokens_again(tmp_path: Path):
+    def recipe(**documents: Any) -> str:
+        dataset = chat_dataset(tmp_path, documents=documents)
+        save_tokenizer(dataset)
+        return graph_of(dataset).tokens("chats.jsonl").recipe.fingerprint
 
-    assert recipe({}) == tokenize(chat_dataset(tmp_path)).manifest.recipe.fingerprint
-    assert len({recipe({}), recipe({"a": 1}), recipe({"a": 2})}) == 3
+    deciding: list[dict[str, Any]] = [
+        {},
+        *({"chat_template_kwargs": {"a": value}} for value in (1, 2)),
+        *({name: "a"} for name in ("chat_template_kwargs_column", "tools", "system")),
+        {"chat_format": "sharegpt"},
+        {"chat_date": "2026-01-31"},
+        {"stop_tokens": [END]},
+        {"unwritten": "keep"},
+        *({"loss": value} for value in ("last", "all")),
+        {"loss_reasoning": False},
+    ]
+
+    assert len({recipe(**of) for of in deciding}) == len(deciding)
+    assert recipe(on_no_loss="accept", chat_format="messages") == recipe()
 
 
 @pytest.mark.parametrize(
@@ -433,3 +447,14 @@ def test_generation_blocks_are_compared_with_what_the_model_has_to_emit(
 
     found = {name: num for name, num in shard.manifest.counts.items() if "_blocks" in name and num}
     assert [*found] == ([count] if count else [])
+
+
+def test_generation_blocks_of_the_first_100_chats_of_a_file_are_compared(tmp_path: Path):
+    prompt = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    template = (
+        MARKED.replace("+ eos_token }}{% endgeneration %}", "}}{% endgeneration %}{{ eos_token }}")
+        + prompt
+    )
+    shard = tokenize(chat_dataset(tmp_path, [chat("a", "b")] * 103, template=template))
+
+    assert shard.manifest.counts["num_blocks_with_less"] == 100
