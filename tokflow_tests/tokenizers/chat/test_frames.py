@@ -246,6 +246,15 @@ def test_an_odd_chat_has_the_turns_of_its_assistant_or_is_a_bad_document(
         assert "<|im_start|>" not in rendered.text[start:stop]
 
 
+def test_where_a_template_refuses_the_messages_before_an_answer_its_usual_prompt_counts():
+    refusing = "{% if not messages %}{{ raise_exception('none') }}{% endif %}"
+    family = replace(FAMILIES["chatml"], template=refusing + FAMILIES["chatml"].template)
+    rendered = renderer_of(family).render(Chat(ODD["answer first"]))
+
+    said = [rendered.text[start:stop] for start, stop in rendered.loss_spans]
+    assert said == ["a<|im_end|>", "b<|im_end|>"]
+
+
 def test_empty_answers_in_a_row_are_their_stop_tokens():
     assert supervised("chatml", ODD["empty all"]) == ["<|im_end|>", "<|im_end|>"]
 
