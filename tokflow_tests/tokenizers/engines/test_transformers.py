@@ -217,7 +217,11 @@ def test_what_a_tokenizers_config_says_besides_is_kept_where_it_is_converted(tmp
 @pytest.mark.parametrize(
     ("published", "trust", "taken"),
     [
-        (["tokenizer.json", "vocab.json", "a.py"], True, ["tokenizer.json"]),
+        (
+            ["tokenizer.json", "vocab.json", "a.py", "generation_config.json"],
+            True,
+            ["generation_config.json", "tokenizer.json"],
+        ),
         (["vocab.json", "a.py", "model.bin", "merges.txt"], False, ["merges.txt", "vocab.json"]),
         (["spiece.model", "a.py", "deep/b.py"], True, ["a.py", "spiece.model"]),
         (["README.md", "model.safetensors"], True, []),
