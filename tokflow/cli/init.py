@@ -204,12 +204,13 @@ def _described(documents: Mapping[str, Any]) -> str:
         kind = "messages" if "chat_format" in documents else "texts"
         named = f"{documents['prompt']!r} and {documents['completion']!r}"
         return f"prompts and completions are {kind}, in {named}"
-    layout = f" of {documents['chat_format']}" if "chat_format" in documents else ""
-    place = f"in {documents['messages']!r}" if "messages" in documents else "in the whole record"
+    kinds = {"sharegpt": "a ShareGPT chat", "alpaca": "an Alpaca chat"}
+    kind = kinds.get(documents.get("chat_format", ""), "a chat")
+    place = f" in {documents['messages']!r}" if "messages" in documents else ", the whole record"
     beside = [
         f", {name} in {documents[name]!r}" for name in ("tools", "system") if name in documents
     ]
-    return f"each document is a chat{layout} {place}{''.join(beside)}"
+    return f"each document is {kind}{place}{''.join(beside)}"
 
 
 def _print(document: dict[str, Any], suggested: Suggestion, output: Path) -> None:

@@ -147,13 +147,13 @@ OF_CHATS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
     "sharegpt": (
         {"id": "1", "conversations": SHAREGPT, "system": "be brief"},
         {"messages": "conversations", "chat_format": "sharegpt", "system": "system"},
-        "each document is a chat of sharegpt in 'conversations', system in 'system'; others with "
+        "each document is a ShareGPT chat in 'conversations', system in 'system'; others with "
         "text: id",
     ),
     "alpaca": (
         ALPACA,
         {"chat_format": "alpaca"},
-        "each document is a chat of alpaca in the whole record",
+        "each document is an Alpaca chat, the whole record",
     ),
     "lists": (
         {"prompt": CHAT[:1], "completion": CHAT[1:]},
