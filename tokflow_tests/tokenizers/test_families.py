@@ -169,15 +169,19 @@ def _all_of(name: str, size: int | None) -> list[Reference]:
     return [from_quicktok(name)] if size is None else []
 
 
-def lines() -> Iterator[str]:
+def lines(every: int = 4) -> Iterator[str]:
     for path in source_files():
-        yield from (line for line in path.read_text(encoding="utf-8").splitlines() if line)
+        yield from filter(None, path.read_text(encoding="utf-8").splitlines()[::every])
 
 
 def train_sentencepiece(**options: Any) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=lines(), model_writer=model, minloglevel=2, num_threads=2, **options
+        sentence_iterator=lines(),
+        model_writer=model,
+        minloglevel=2,
+        num_threads=2,
+        **options,
     )
     return model.getvalue()
 
@@ -207,7 +211,7 @@ def word_piece(folder: Path) -> Family:
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.train_from_iterator(lines(), trainer)
+    tokenizer.train_from_iterator(lines(1), trainer)
     folder.mkdir()
     tokenizer.save(str(folder / "own.json"))
     return Family(
@@ -230,7 +234,7 @@ def fallback_json() -> str:
     trainer = trainers.BpeTrainer(
         vocab_size=1_500, special_tokens=bytes_and_specials(), show_progress=False
     )
-    tokenizer.train_from_iterator(lines(), trainer)
+    tokenizer.train_from_iterator(lines(1), trainer)
     return tokenizer.to_str()
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import tiktoken
 import tokenizers
-from tokenizers import AddedToken, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
 from tokflow.errors import TokenizerError
 from tokflow.store.tables import to_texts
@@ -24,7 +24,8 @@ from tokflow.tokenizers.engines import (
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.code_points import COMPARED
 from tokflow.tokenizers.engines.fast import open_gigatoken
-from tokflow.tokenizers.engines.protocol import text_buffers
+from tokflow.tokenizers.engines.protocol import InText, text_buffers
+from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens import shard as tokens
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.texts import awkward_strings
@@ -51,7 +52,9 @@ def byte_level_bpe(normalizer: Any = None, *, prefix: bool = False) -> tokenizer
         initial_alphabet=BYTE_LEVEL.alphabet(),
         show_progress=False,
     )
-    return train(models.BPE(), trainer, BYTE_LEVEL(add_prefix_space=prefix), normalizer)
+    tokenizer = train(models.BPE(), trainer, BYTE_LEVEL(add_prefix_space=prefix), normalizer)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
 
 
 def word_level() -> tokenizers.Tokenizer:
@@ -87,11 +90,21 @@ def save(tokenizer: tokenizers.Tokenizer, folder: Path, **fields: object) -> dic
 
 
 def reference_tokens(
-    tokenizer: tokenizers.Tokenizer, texts: Sequence[str], *, control: bool = False
+    tokenizer: tokenizers.Tokenizer,
+    texts: Sequence[str],
+    *,
+    control: bool = False,
+    ends: bool = True,
 ) -> list[list[int]]:
     tokenizer.encode_special_tokens = not control
     encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-    return [[*encoding.ids, tokenizer.token_to_id("</s>")] for encoding in encodings]
+    end = [tokenizer.token_to_id("</s>")] if ends else []
+    return [[*encoding.ids, *end] for encoding in encodings]
+
+
+def saved(folder: Path, tokenizer: tokenizers.Tokenizer | None = None) -> Tokenizer:
+    """Return a tokenizer, by default a byte-level BPE, as it is in a store."""
+    return save_tokenizer(declare_texts(folder, **save(tokenizer or byte_level_bpe(), folder)))
 
 
 def run_of(shard: tokens.TokenShard) -> dict[str, Any]:
@@ -125,11 +138,9 @@ def test_what_gigatoken_supports_gives_the_tokens_of_the_reference(name: str, tm
 
 
 def test_the_reason_counts_the_strings_that_were_compared(tmp_path: Path):
-    dataset = declare_texts(tmp_path, kind="trained", vocab_size=300)
+    engine = open_engine(saved(tmp_path))
 
-    run = run_of(tokenize(dataset))
-
-    assert run["engine_reason"] == "equal to tokenizers on 2,113 awkward strings"
+    assert engine.reason == "equal to tokenizers on 2,113 awkward strings"
     assert len(AWKWARD_STRINGS) == 2_104
 
 
@@ -167,41 +178,38 @@ AROUND = ("a{}b", " {} ", "{0}{0}", "\n {}\n", "_{}_", "é{}é", "{}", "it's {}.
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 
 
-@pytest.mark.parametrize("policy", ["ordinary", "control"])
 @pytest.mark.parametrize("is_special", [True, False], ids=["special", "not special"])
 @pytest.mark.parametrize("flag", ["none", *FLAGS])
 def test_added_tokens_are_found_as_the_reference_finds_them(
-    flag: str, is_special: bool, policy: str, tmp_path: Path
+    flag: str, is_special: bool, tmp_path: Path
 ):
     tokenizer = byte_level_bpe()
     flags = {flag: True} if flag != "none" else {}
     token = AddedToken("<|x|>", special=is_special, **flags)
     (tokenizer.add_special_tokens if is_special else tokenizer.add_tokens)([token])
     texts = [around.format("<|x|>") for around in AROUND]
-    config = {**save(tokenizer, tmp_path), "special_tokens_in_text": policy}
+    own = saved(tmp_path, tokenizer)
+    for in_text in ("ordinary", "control"):
+        made = open_engine(own, in_text=in_text).encode(to_texts(texts))
 
-    shard = tokenize(declare_texts(tmp_path, texts, **config))
-
-    expected = reference_tokens(tokenizer, texts, control=policy == "control")
-    assert token_lists(shard) == expected
-    is_found = tokenizer.token_to_id("<|x|>") in expected[6]
-    assert is_found == (policy == "control" or not is_special)
+        expected = reference_tokens(tokenizer, texts, control=in_text == "control", ends=False)
+        assert [ids.tolist() for ids in made.documents()] == expected
+        is_found = tokenizer.token_to_id("<|x|>") in expected[6]
+        assert is_found == (in_text == "control" or not is_special)
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
-@pytest.mark.parametrize("policy", ["ordinary", "control"])
-def test_of_two_added_tokens_that_overlap_the_reference_decides(
-    policy: str, engine: str, tmp_path: Path
-):
+@pytest.mark.parametrize("in_text", ["ordinary", "control"])
+def test_of_two_added_tokens_that_overlap_the_reference_decides(in_text: InText, tmp_path: Path):
     tokenizer = byte_level_bpe()
     tokenizer.add_special_tokens([AddedToken("<|x|>")])
     tokenizer.add_tokens([AddedToken("<|x|>y")])
     texts = ["<|x|>y", "<|x|><|x|>y z"]
-    config = {**save(tokenizer, tmp_path), "special_tokens_in_text": policy, "engine": engine}
+    own = saved(tmp_path, tokenizer)
+    for choice in ("auto", "reference"):
+        made = open_engine(own, choice=choice, in_text=in_text).encode(to_texts(texts))
 
-    shard = tokenize(declare_texts(tmp_path, texts, **config))
-
-    assert token_lists(shard) == reference_tokens(tokenizer, texts, control=policy == "control")
+        expected = reference_tokens(tokenizer, texts, control=in_text == "control", ends=False)
+        assert [ids.tolist() for ids in made.documents()] == expected
 
 
 TRUNCATION = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
@@ -225,23 +233,11 @@ TEMPLATE = {
 
 
 @pytest.mark.parametrize("engine", ["gigatoken", "reference"])
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"truncation": TRUNCATION},
-        {"padding": PADDING},
-        {"post_processor": TEMPLATE},
-        {"model": {"dropout": 0.9}},
-    ],
-    ids=lambda fields: next(iter(fields)),
-)
-def test_a_file_cannot_make_its_tokenizer_cut_pad_add_or_draw(
-    fields: dict[str, Any], engine: str, tmp_path: Path
-):
+def test_a_file_cannot_make_its_tokenizer_cut_pad_add_or_draw(engine: str, tmp_path: Path):
     tokenizer = byte_level_bpe()
-    if "model" in fields:
-        fields = {"model": json.loads(tokenizer.to_str())["model"] | fields["model"]}
-    config = {**save(tokenizer, tmp_path, **fields), "engine": engine}
+    model = json.loads(tokenizer.to_str())["model"] | {"dropout": 0.9}
+    fields = {"truncation": TRUNCATION, "padding": PADDING, "post_processor": TEMPLATE}
+    config = {**save(tokenizer, tmp_path, model=model, **fields), "engine": engine}
 
     shard = tokenize(declare_texts(tmp_path, FEW_TEXTS, **config))
 
@@ -265,7 +261,7 @@ def test_a_slice_of_an_array_has_the_tokens_of_its_own_texts(
     engine: str, is_parallel: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(fast, "num_cores", lambda: 4 if is_parallel else 1)
-    tokenizer = save_tokenizer(declare_texts(tmp_path, kind="trained", vocab_size=300))
+    tokenizer = saved(tmp_path)
     opened, reference = open_engine(tokenizer, choice=engine), open_reference(tokenizer)
     texts = pa.array(["Hello", "", "x", "größe", "tail"], pa.large_string())
 
@@ -280,7 +276,7 @@ def test_on_one_core_awkward_is_imported_for_many_short_texts_alone(
 ):
     monkeypatch.setattr(fast, "num_cores", lambda: 1)
     monkeypatch.setitem(sys.modules, "awkward", None)
-    tokenizer = save_tokenizer(declare_texts(tmp_path, kind="trained", vocab_size=300))
+    tokenizer = saved(tmp_path)
     engine = open_gigatoken(tokenizer, in_text="ordinary")
     short = pa.array(["Hello"] * 3, pa.large_string())
 
@@ -294,7 +290,7 @@ def test_on_one_core_awkward_is_imported_for_many_short_texts_alone(
 
 @pytest.mark.parametrize("engine", ["gigatoken", "reference"])
 def test_a_batch_may_hold_no_document(engine: str, tmp_path: Path):
-    tokenizer = save_tokenizer(declare_texts(tmp_path, kind="trained", vocab_size=300))
+    tokenizer = saved(tmp_path)
 
     encoded = open_engine(tokenizer, choice=engine).engine.encode(pa.array([], pa.large_string()))
 
