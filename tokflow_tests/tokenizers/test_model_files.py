@@ -37,8 +37,11 @@ def ranks(tokens: dict[bytes, int]) -> bytes:
     return b"".join(b"%s %d\n" % (base64.b64encode(token), id_) for token, id_ in tokens.items())
 
 
-@pytest.mark.parametrize("config", [LLAMA, LLAMA | {"legacy": False}, None], ids=str)
-@pytest.mark.parametrize("options", [{}, {"remove_extra_whitespaces": True}], ids=str)
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [({}, LLAMA), ({"remove_extra_whitespaces": True}, LLAMA | {"legacy": False}), ({}, None)],
+    ids=["Llama", "legacy: false", "no class"],
+)
 def test_a_sentencepiece_model_in_a_folder_gives_its_own_ids(
     options: dict[str, Any], config: dict[str, Any] | None, tmp_path: Path
 ):

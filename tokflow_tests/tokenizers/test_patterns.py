@@ -7,6 +7,7 @@ import tokenizers
 from tokenizers import Regex, models, pre_tokenizers, trainers
 
 from tokflow.errors import ConfigError
+from tokflow.pipeline.mixture import graph_of
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers import training
 from tokflow.tokenizers.engines import open_engine
@@ -78,24 +79,7 @@ def test_a_pattern_trains_as_the_tokenizers_library_trains_with_it(pattern: str,
     origin = read_manifest(saved.folder).details["origin"]
     trainer = "gigatoken" if is_gpt2 else "tokenizers"
     assert (origin["trainer"], origin["pattern"]) == (trainer, pattern)
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_gigatoken_knows_the_patterns_that_have_a_name(pattern: str, tmp_path: Path):
-    dataset = declare_texts(tmp_path, some_texts(), kind="trained", vocab_size=400, pattern=pattern)
-
-    engine = open_engine(save_tokenizer(dataset))
-
-    assert (engine.name, engine.reason) == (
-        "gigatoken",
-        "equal to tokenizers on 2,113 awkward strings",
-    )
-
-
-def test_a_pattern_of_ones_own_runs_on_the_reference(tmp_path: Path):
-    dataset = declare_texts(tmp_path, kind="trained", vocab_size=300, pattern=OWN)
-
-    assert open_engine(save_tokenizer(dataset)).name == "tokenizers"
+    assert open_engine(saved).name == ("tokenizers" if pattern == OWN else "gigatoken")
 
 
 def test_a_pair_that_stands_once_in_the_text_is_merged_too(tmp_path: Path):
@@ -120,13 +104,10 @@ def test_documents_are_found_again_whatever_is_read_at_once(
 
 
 def test_another_pattern_is_another_tokenizer(tmp_path: Path):
-    saved = [
-        save_tokenizer(declare_texts(tmp_path, kind="trained", vocab_size=300, pattern=pattern))
-        for pattern in ("gpt2", "qwen2")
-    ]
+    declared = (declare_texts(tmp_path, kind="trained", pattern=of) for of in ("gpt2", "qwen2"))
+    first, second = (graph_of(of).tokenizer_output.recipe for of in declared)
 
-    assert saved[0].folder != saved[1].folder
-    assert saved[0].fingerprint != saved[1].fingerprint
+    assert first.fingerprint != second.fingerprint
 
 
 @pytest.mark.parametrize("pattern", ["gpt4", ""])

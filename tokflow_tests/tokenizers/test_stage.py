@@ -85,13 +85,16 @@ def test_an_encoding_that_tiktoken_does_not_know_is_an_error_with_those_it_knows
     assert message.endswith(", found 'gpt-2'; did you mean 'gpt2'?")
 
 
-@pytest.mark.parametrize("kind", ["file", "huggingface"])
 @pytest.mark.parametrize(
-    ("files", "state"),
-    [(None, "is missing"), ([], "is empty"), (["a.bin"], "holds no file of a tokenizer")],
+    ("kind", "files", "state"),
+    [
+        ("file", None, "is missing"),
+        ("huggingface", [], "is empty"),
+        ("huggingface", ["a.bin"], "holds no file of a tokenizer"),
+    ],
 )
 def test_what_holds_no_tokenizer_is_an_error_that_says_where_paths_start(
-    files: list[str] | None, state: str, kind: str, tmp_path: Path
+    kind: str, files: list[str] | None, state: str, tmp_path: Path
 ):
     if files is not None:
         (tmp_path / "own").mkdir()

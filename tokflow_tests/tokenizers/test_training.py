@@ -33,14 +33,6 @@ def ids_of(path: Path) -> dict[str, int]:
     return tokenizers.Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
 
 
-@pytest.mark.parametrize("pattern", ["gpt2", "o200k"])
-def test_the_same_files_give_the_same_bytes(pattern: str, tmp_path: Path):
-    fields = {"vocab_size": 600, "pattern": pattern}
-    first, second = (train(tmp_path / name, some_texts()[:1_000], **fields) for name in "ab")
-
-    assert first.read_bytes() == second.read_bytes()
-
-
 def test_the_number_of_threads_does_not_matter(tmp_path: Path):
     text, made = tmp_path / "text", tmp_path / "merges"
     text.write_bytes(b"".join(text.encode() + SEPARATOR for text in some_texts()))
@@ -61,23 +53,20 @@ def test_the_number_of_threads_does_not_matter(tmp_path: Path):
     assert made.read_text().count("), (") == 343
 
 
-def test_the_order_in_which_files_are_listed_does_not_matter(tmp_path: Path):
+@pytest.mark.parametrize("pattern", ["gpt2", "o200k"])
+def test_the_order_in_which_files_are_listed_does_not_matter(pattern: str, tmp_path: Path):
     made = []
     for order in ((0, 1), (1, 0)):
         folder = tmp_path / str(order[0])
-        dataset = declare_texts(folder, None, kind="trained", vocab_size=600)
+        dataset = declare_texts(folder, None, kind="trained", vocab_size=600, pattern=pattern)
         for index in (0, 1):
-            write_texts(folder / "raw" / f"{index}.jsonl", some_texts()[index::2])
+            write_texts(folder / "raw" / f"{index}.jsonl", some_texts()[index:1_000:2])
         origin = tokenizer_source(graph_of(dataset).tokenizer_output)
         files = {key: origin.raw_files[key] for key in (f"{index}.jsonl" for index in order)}
         (folder / "made").mkdir()
-        train_tokenizer(
-            files,
-            dataset.documents,
-            dataset.tokenizer,
-            folder / "made" / "tokenizer.json",
-        )
-        made.append((folder / "made" / "tokenizer.json").read_bytes())
+        path = folder / "made" / "tokenizer.json"
+        train_tokenizer(files, dataset.documents, dataset.tokenizer, path)
+        made.append(path.read_bytes())
 
     assert made[0] == made[1]
 
@@ -96,16 +85,7 @@ def test_ids_are_the_bytes_then_merges_then_special_tokens(tmp_path: Path):
     }
 
 
-@pytest.mark.parametrize("vocab_size", [257, 600])
-def test_vocab_size_is_the_number_of_ids(vocab_size: int, tmp_path: Path):
-    path = train(tmp_path, some_texts(), vocab_size=vocab_size)
-
-    assert sorted(ids_of(path).values()) == list(range(vocab_size))
-
-
-@pytest.mark.parametrize(
-    ("texts", "num_ids"), [(("ab",), 258), ((), 257), (("",), 257), (("", ""), 257)]
-)
+@pytest.mark.parametrize(("texts", "num_ids"), [(("ab",), 258), ((), 257), (("", ""), 257)])
 def test_too_little_text_gives_fewer_ids(texts: tuple[str, ...], num_ids: int, tmp_path: Path):
     path = train(tmp_path, texts, vocab_size=1000)
 
@@ -128,6 +108,7 @@ def test_every_awkward_string_comes_back_from_its_tokens(tmp_path: Path):
         [encoding.ids for encoding in encodings], skip_special_tokens=False
     )
     assert tuple(decoded) == awkward_strings()[::20]
+    assert tokenizer.get_vocab_size() == 600
 
 
 def test_training_stops_reading_each_file_after_so_many_characters(tmp_path: Path):

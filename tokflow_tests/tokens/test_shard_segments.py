@@ -33,10 +33,22 @@ SPLIT = {
 EXPORTS = ["bin", "parquet", "megatron", "npy", {"format": "mds", "name": "m"}]
 
 
+def let_files_be_large(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ranges, "RANGE_BYTES", 300)
+    patch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
+
+
 @pytest.fixture(autouse=True)
 def _files_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 300)
-    monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
+    let_files_be_large(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The files of the dataset, built by one process without a fault."""
+    with pytest.MonkeyPatch.context() as patch:
+        let_files_be_large(patch)
+        return content(built(dataset_in(tmp_path_factory.mktemp("plain")), jobs=1).dataset.folder)
 
 
 def dataset_in(folder: Path, **attributes: Any) -> Dataset:
@@ -81,14 +93,15 @@ def test_what_is_made_of_segments_is_what_is_made_of_the_whole_file(
         }
 
 
-def test_no_byte_depends_on_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_no_byte_depends_on_jobs(
+    expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
-    alone = built(dataset_in(tmp_path / "1"), jobs=1)
     monkeypatch.setattr("tokflow.raw.files.MOST_READ_TWICE", -1)
 
     both = built(dataset_in(tmp_path / "2"), jobs=2)
 
-    assert content(both.dataset.folder) == content(alone.dataset.folder)
+    assert content(both.dataset.folder) == expected
     assert not list(both.dataset.folder.rglob("*.segments"))
 
 
@@ -104,7 +117,10 @@ def test_verify_and_trace_read_segments_as_one(tmp_path: Path):
 
 @pytest.mark.parametrize("most_read_twice", [10**9, -1], ids=["hashed first", "read once"])
 def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
-    most_read_twice: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    most_read_twice: int,
+    expected: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr("tokflow.raw.files.MOST_READ_TWICE", most_read_twice)
     dataset = dataset_in(tmp_path / "killed")
@@ -124,8 +140,7 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
 
     num_segments = len(graph.open_tokens("a.jsonl").segments)
     assert made == [0, 1, 2, *range(2, num_segments)]
-    expected = built(dataset_in(tmp_path / "plain"), jobs=1)
-    assert content(dataset.folder) == content(expected.dataset.folder)
+    assert content(dataset.folder) == expected
     assert not list(dataset.folder.rglob("*.segments"))
 
 
@@ -140,7 +155,7 @@ def test_gc_removes_segments_that_no_run_has_finished(tmp_path: Path):
 
 
 def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     dataset = dataset_in(tmp_path / "damaged")
     join = writers.join_segments
@@ -156,14 +171,14 @@ def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
 
     assert isinstance(failed.error, CorruptOutputError)
     assert "tokens-00002.bin" in str(failed.error)
-    expected = built(dataset_in(tmp_path / "plain"), jobs=1)
-    assert content(graph.dataset.folder) == content(expected.dataset.folder)
+    assert content(graph.dataset.folder) == expected
 
 
-def test_a_shard_of_segments_that_is_damaged_is_made_again(tmp_path: Path):
+def test_a_shard_of_segments_that_is_damaged_is_made_again(
+    expected: dict[str, Any], tmp_path: Path
+):
     dataset = dataset_in(tmp_path)
     graph = built(dataset, jobs=1)
-    expected = content(dataset.folder)
     (graph.output("tokens", "a.jsonl").folder / "tokens-00001.bin").unlink()
 
     built(dataset, jobs=1)
@@ -239,7 +254,7 @@ def test_an_error_of_the_encoder_names_the_row_of_the_file(tmp_path: Path):
 
 @pytest.mark.parametrize("when", ["in a segment", "after a segment"])
 def test_another_machine_may_make_the_shard_meanwhile(
-    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    when: str, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     dataset = dataset_in(tmp_path)
     write, calls = TokensWriter.write_share, []
@@ -260,18 +275,17 @@ def test_another_machine_may_make_the_shard_meanwhile(
     graph = built(dataset, jobs=1)
 
     assert not list(dataset.folder.rglob("*.segments"))
-    expected = built(dataset_in(tmp_path / "plain"), jobs=1)
-    assert content(graph.dataset.folder) == content(expected.dataset.folder)
+    assert content(graph.dataset.folder) == expected
 
 
 def test_where_there_are_no_hard_links_copies_are_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def no_link(*_: Any) -> None:
         raise OSError
 
     monkeypatch.setattr("os.link", no_link)
-    expected = content(built(dataset_in(tmp_path / "well"), jobs=1).dataset.folder)
+    assert content(built(dataset_in(tmp_path / "well"), jobs=1).dataset.folder) == expected
     copy = shutil.copyfile
 
     def copy_wrongly(path: Path, new: Path) -> None:

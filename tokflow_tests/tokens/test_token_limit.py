@@ -24,21 +24,15 @@ def shard_of(folder: Path, *texts: str, tokens: int, **documents: Any) -> TokenS
     return tokenize(declare_texts(folder, texts, documents=documents))
 
 
-@pytest.mark.parametrize(
-    ("tokens", "expected"),
-    [(1, [A]), (2, [A]), (3, [A, BB]), (5, [A, BB]), (6, [A, BB, CCC]), (99, [A, BB, CCC])],
-)
 @pytest.mark.parametrize("piece_bytes", [1, 1000])
 def test_the_document_that_reaches_the_limit_is_whole_and_the_last(
-    tokens: int,
-    expected: list[list[int]],
-    piece_bytes: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    piece_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(source, "_MIN_READ_BYTES", piece_bytes)
 
-    assert token_lists(shard_of(tmp_path, "a", "bb", "ccc", tokens=tokens)) == expected
+    for tokens, num_taken in ((1, 1), (2, 1), (3, 2), (5, 2), (6, 3), (99, 3)):
+        shard = shard_of(tmp_path, "a", "bb", "ccc", tokens=tokens)
+        assert token_lists(shard) == [A, BB, CCC][:num_taken], tokens
 
 
 def test_eos_of_an_empty_document_counts(tmp_path: Path):
@@ -136,11 +130,7 @@ def test_verify_tells_of_a_shard_that_ends_before_its_limit(tmp_path: Path):
 
 def test_a_document_that_cannot_be_encoded_is_an_error_only_before_the_limit(tmp_path: Path):
     (tmp_path / "tokenizer.json").write_text(many_ids())
-    how = {
-        "kind": "file",
-        "name": "tokenizer.json",
-        "eos_token": "w5",
-    }
+    how = {"kind": "file", "name": "tokenizer.json", "eos_token": "w5"}
     texts = ["w1", "w2", "w5", "w3"]
 
     def tokens(limit: int) -> list[list[int]]:
