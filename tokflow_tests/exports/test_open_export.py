@@ -66,8 +66,7 @@ def test_the_sequences_of_an_export_have_every_field(exports: Path):
 def test_fields_that_a_format_does_not_keep_are_as_a_model_has_it_that_sees_no_documents(
     tmp_path: Path,
 ):
-    exports = [{"format": "mds", "columns": {"tokens": "token_ids"}}]
-    made = build(declare(tmp_path, FILES, exports=exports)).export("mds")
+    made = build(declare(tmp_path, FILES, exports=["mds"])).export("mds")
 
     [sequences] = tokflow.open_export(made.output.folder).sequences("train")
 

@@ -108,9 +108,7 @@ def _columns(options: dict[str, Any]) -> set[str]:
     usual = {"attention_mask", "segment_ids", "position_ids"} - left_out
     format_ = options["format"]
     if format_ == "mds":
-        columns = options.get("columns")
-        fields = {"segment_ids", "loss_mask"} if columns is None else {*columns.values()}
-        return fields - {"token_ids"}
+        return {*options.get("columns", {}).values()} - {"token_ids"}
     if format_ in ("lance", "npy"):
         return {"segment_ids", "position_ids"}
     if format_ in ("pickle", "webdataset"):

@@ -185,10 +185,8 @@ def mds_columns(*names: str) -> Callable[[Known, str], Mapping[str, Any]]:
 
     def expected(known: Known, part: str) -> Mapping[str, Any]:
         rows = {**known.rows(part), "loss_mask": FIELDS["is_token"](known, part)}
-        if len(names) == 3:
-            tokens = rows["token_ids"].astype(np.int32)
-            others = {name: rows[name] for name in ("segment_ids", "loss_mask")}
-            return {"columns": names, "tokens": tokens, **others}
+        if names == ("tokens",):
+            return {"columns": names, "tokens": rows["token_ids"].astype(np.int32)}
         assert num_files(known, part, "shard.*") > 2
         return {"columns": names, **{name: rows[MDS_FIELDS[name]] for name in names}}
 
@@ -319,7 +317,7 @@ READINGS = [
     Reading("begins at any row", "easydel", "", export={"sequences_per_group": 3},
              reader={"start_at": 5}, also=easydel_rest, parts=TRAIN),
     Reading("every row", "mds", "", kinds=TWO,
-             also=mds_columns("loss_mask", "segment_ids", "tokens")),
+             also=mds_columns("tokens")),
     Reading("every field from many shards", "mds", "", export=SMALL_MDS,
              also=OF_FIELDS, parts=TRAIN),
     Reading("hashes", "mds", "", export={**SMALL_MDS, "hashes": ["xxh64", "sha1"]},

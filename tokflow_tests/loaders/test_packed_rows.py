@@ -17,7 +17,11 @@ X = -100
 FILES = {"a.jsonl": ["abc", "d"], "b.jsonl": ["f", "", "ghkl"]}
 """Rows of 8, strategy greedy: [f . . g h k l .] and, of a tail, [a b c . d . and padding]."""
 
-OPTIONS = {"npy": {"layout": "sequences"}, "lance": {"layout": "sequences"}}
+OPTIONS = {
+    "npy": {"layout": "sequences"},
+    "lance": {"layout": "sequences"},
+    "mds": {"columns": {"tokens": "token_ids", "segment_ids": "segment_ids"}},
+}
 
 PACKED = [
     name
@@ -27,7 +31,7 @@ PACKED = [
 
 TOKENS_ALONE = [
     {"format": "webdataset"},
-    {"format": "mds", "columns": {"tokens": "token_ids"}},
+    {"format": "mds"},
     {"format": "jsonl", "columns": [], "padding": "none"},
     {"format": "jsonl", "columns": ["attention_mask"]},
 ]

@@ -192,7 +192,7 @@ def test_of_some_files_the_sequences_of_every_packing_are_made_and_no_export(fol
         ({"format": "parquet", "packing": 5}, r"exports\[0\].packing: expected a mapping, found 5"),
         (
             {"format": "mds", "shard_size": 400, "packing": {"sequence_length": 1000}},
-            r"exports: mds: shard_size: expected at least 9,277",
+            r"exports: mds: shard_size: expected at least 4,193",
         ),
     ],
 )

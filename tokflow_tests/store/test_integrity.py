@@ -106,7 +106,7 @@ def test_an_export_of_chats_is_not_made_from_a_flipped_loss_mask(
     next_run: Callable[[], None], tmp_path: Path
 ):
     build(chat_dataset(tmp_path, exports=["parquet"]))
-    dataset = chat_dataset(tmp_path, exports=["mds"])
+    dataset = chat_dataset(tmp_path, exports=["arrow"])
     path = flip(file_of(dataset, "loss_mask.bin"))
     next_run()
 

@@ -4,11 +4,11 @@
                            and settings | rows; with compression shard.<i>.mds.zstd
     <part>/index.json      the shards with their sizes, and hashes where asked for
     row                    the columns one after another, sorted by name, little-endian
-    tokens                 ndarray:int32:<sequence_length>; so is
+    tokens                 ndarray:int32:<sequence_length>; where `columns` names them, so are
     segment_ids            int32   1, 2, ... in each row; 0 is padding
+    position_ids           int32   from 0 in each segment
     loss_mask              uint8   1 at loss tokens
-    lost                   the fields of which `columns` has none: by default position_ids, which
-                           count from 0 in each segment
+    lost                   the fields of which `columns` has none: by default all but the tokens
 
 `StreamingDataset(local=<export>, split=<part>, batch_size=...)` reads it.
 
@@ -54,12 +54,6 @@ DTYPES: dict[Field, str] = {
     "loss_mask": "|u1",
 }
 
-DEFAULT_COLUMNS: dict[str, Field] = {
-    "tokens": "token_ids",
-    "segment_ids": "segment_ids",
-    "loss_mask": "loss_mask",
-}
-
 Hash = Literal["blake2b", "blake2s", "md5", "sha1", "sha224", "sha256", "sha384", "sha512",
                "xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"]  # fmt: skip
 
@@ -76,9 +70,9 @@ SHARD_BYTES = 2**26
 class MdsOptions(ShardOptions):
     """MDS: <part>/shard.<i>.mds and index.json, for mosaicml-streaming."""
 
-    columns: dict[str, Field] = pydantic.Field(default_factory=lambda: dict(DEFAULT_COLUMNS))
-    """Name of each column -> its field: token_ids, segment_ids, position_ids or loss_mask.
-    `{tokens: token_ids}` is what llm-foundry writes: less than half the bytes."""
+    columns: dict[str, Field] = {"tokens": "token_ids"}
+    """Name of each column -> its field: token_ids, segment_ids, position_ids or loss_mask. By
+    default the tokens alone, as llm-foundry writes and reads them: 4 bytes a token."""
     shard_size: Annotated[
         Size | None, pydantic.Field(le=MAX_SHARD_BYTES), "which uint32 counts"
     ] = None
