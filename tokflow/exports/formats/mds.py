@@ -70,7 +70,7 @@ SHARD_BYTES = 2**26
 class MdsOptions(ShardOptions):
     """MDS: <part>/shard.<i>.mds and index.json, for mosaicml-streaming."""
 
-    columns: dict[str, Field] = {"tokens": "token_ids"}
+    columns: dict[str, Field] = pydantic.Field({"tokens": "token_ids"})
     """Name of each column -> its field: token_ids, segment_ids, position_ids or loss_mask. By
     default the tokens alone, as llm-foundry writes and reads them: 4 bytes a token."""
     shard_size: Annotated[
