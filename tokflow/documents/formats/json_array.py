@@ -1,5 +1,11 @@
-"""Elements of a JSON array, cut from blocks of bytes as JSON lines are cut into lines."""
+"""Elements of a JSON array, cut from blocks of bytes as JSON lines are cut into lines.
 
+They are found by Python's json: one that is no JSON ends the file with an error, and NaN, which
+that takes, is left to the reader.
+"""
+
+import codecs
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,10 +21,10 @@ from tokflow.errors import RawFileError
 _BLANK = b" \t\r\n"
 _LOOKED_AT_BYTES = 4096
 """Bytes of a text from which its kind is known."""
-_REST_OF_STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*+("?)'
-_IN_STRING = re.compile(_REST_OF_STRING, re.DOTALL)
-_IN_ELEMENT = re.compile(rb'"%b|[\[\]{}]' % _REST_OF_STRING, re.DOTALL)
-_IN_ARRAY = re.compile(rb'"%b|[\[\]{},]' % _REST_OF_STRING, re.DOTALL)
+_VALUE, _AFTER = re.compile(r"[^ \t\r\n,]"), re.compile(r"[^ \t\r\n]")
+_CUT_CHARS = 16
+"""Characters at the end of what was read that can be the beginning of a literal or an escape."""
+_DECODER = json.JSONDecoder(strict=False)
 _START_OF_ARRAY = re.compile(
     rb"\[\s*(?:[^\sA-Za-z]|tru|fal|nul|(?:t|tr|f|fa|n|nu)?\Z)"  # or else a line, as [INFO]
 )
@@ -56,7 +62,7 @@ def cut_records(
     within: OpenRange | None = None,
 ) -> Iterator[LineBatch | ElementBatch]:
     """Yield the lines of a JSON text, with their ends, or the elements where all of it is one
-    array; as `txt.cut` does, no more than a block or an element in memory.
+    array; as `txt.cut` does, no more than a block or an element, twice, in memory.
 
     Raises: RawFileError where the text is one object over several lines, or the array has no end.
     """
@@ -76,7 +82,7 @@ def cut_records(
             remedy="write each record on a line of its own, or all in one array",
         )
     if _START_OF_ARRAY.match(text) and not _LINE_BEFORE_OTHERS.match(text):
-        return _Array(path, max_bytes, byte_offset).elements(blocks)
+        return _elements(blocks, path, max_bytes, byte_offset)
     return cut(
         blocks,
         b"\n",
@@ -87,112 +93,76 @@ def cut_records(
     )
 
 
-class _Array:
-    """An array of which the blocks are looked at one after another."""
-
-    def __init__(self, path: Path, max_bytes: int, byte_offset: int) -> None:
-        self._path = path
-        self._max_bytes = max_bytes
-        self._depth = 0
-        self._is_in_string = self._is_escaped = self._has_ended = False
-        self._held: list[bytes] = []
-        """Bytes of the unfinished element; none of one that is too large."""
-        self._size = 0
-        """Bytes since its first that is not white space."""
-        self._is_passed_over = False
-        self._line, self._byte_offset = 1, byte_offset
-        """Place of the next byte."""
-        self._place: Place = (1, byte_offset)
-        """Place of the first byte of the unfinished element."""
-
-    def elements(self, blocks: Iterable[bytes]) -> Iterator[ElementBatch]:
-        """Yield the elements that end in each block. Raises: RawFileError."""
-        for block in blocks:
-            done: list[tuple[bytes, Place]] = []
-            start = 0
-            for stop in self._edges(block):
-                if place := self._hold(block[start:stop]):
-                    yield from _batches(done)
-                    yield ElementBatch([], [place], is_too_large=True)
-                    done = []
-                if element := self._finished():
-                    done.append(element)
-                if self._has_ended and (last := block[stop : stop + 1]) != b"]":
-                    raise self._error(f"{excerpt(last)} where its ] would be")
-                start = stop + 1
-            yield from _batches(done)
-            rest = block[start:]
-            if self._has_ended and rest.strip(_BLANK):
-                raise self._error(f"{excerpt(rest.strip(_BLANK))} after its end")
-            if not self._has_ended and (place := self._hold(rest)):
+def _elements(
+    blocks: Iterable[bytes], path: Path, max_bytes: int, byte_offset: int
+) -> Iterator[ElementBatch]:
+    """Yield the elements that end in each block. Raises: RawFileError."""
+    decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
+    held, enough, line, state = "", 0, 1, "before"
+    for block in chain(blocks, [None]):
+        held += decode(block or b"", block is None)
+        if block is not None and len(held) < enough:
+            continue
+        batch, done = ElementBatch([], []), 0
+        while state != "behind" and (value := _VALUE.search(held, done)) is not None:
+            start, end = value.span()
+            try:
+                if state == "in" and value[0] != "]" and (end := _end_of(held, start)) == 0:
+                    break
+            except ValueError as error:
+                line += held.count("\n", done, start)
+                raise _not_whole(path, line, str(error)) from None
+            line += held.count("\n", done, start)
+            byte_offset += len(_encoded(held[done:start]))
+            element, place, done = _encoded(held[start:end]), (line, byte_offset), end
+            line, byte_offset = line + element.count(b"\n"), byte_offset + len(element)
+            if state == "before" or value[0] == "]":
+                state = "in" if state == "before" else "behind"
+            elif len(element) <= max_bytes:
+                batch.lines.append(element)
+                batch.places.append(place)
+            else:
+                yield from (batch,) if batch.lines else ()
                 yield ElementBatch([], [place], is_too_large=True)
-        if not self._has_ended:
-            raise self._error("the end of the file in it")
-
-    def _edges(self, block: bytes) -> Iterator[int]:
-        """Yield where the array begins, commas between its elements, and where it ends."""
-        position = 0
-        if self._is_in_string:
-            match = _IN_STRING.match(block, int(self._is_escaped))
-            position = self._after_string(match, block)
-        while not self._is_in_string and not self._has_ended:
-            pattern = _IN_ARRAY if self._depth <= 1 else _IN_ELEMENT
-            if (match := pattern.search(block, position)) is None:
-                break
-            first, position = block[match.start()], match.end()
-            if first == ord('"'):
-                position = self._after_string(match, block)
-                continue
-            self._depth += (first in b"[{") - (first in b"]}")
-            self._has_ended = self._depth == 0
-            if self._depth <= (0 if first in b"]}" else 1):
-                yield match.start()
-
-    def _after_string(self, match: re.Match[bytes] | None, block: bytes) -> int:
-        """Return where a string ends; or that the block does, in it."""
-        position = match.end() if match else len(block)
-        self._is_in_string = match is None or not match[1]
-        self._is_escaped = self._is_in_string and position < len(block)
-        return position
-
-    def _hold(self, piece: bytes) -> Place | None:
-        """Take bytes of an element; return its place if they make it too large. White space around
-        it is none of it."""
-        text = piece if self._size else piece.lstrip(_BLANK)
-        if not self._size:
-            num_blank = len(piece) - len(text)
-            line = self._line + piece.count(b"\n", 0, num_blank)
-            self._place = (line, self._byte_offset + num_blank)
-        self._line += piece.count(b"\n")
-        self._byte_offset += len(piece)
-        room = max(0, self._max_bytes - self._size)
-        self._size += len(text)
-        if self._is_passed_over:
-            return None
-        if len(text) > room and len(text.rstrip(_BLANK)) > room:
-            self._is_passed_over, self._held = True, []
-            return self._place
-        self._held.append(text[:room])
-        return None
-
-    def _finished(self) -> tuple[bytes, Place] | None:
-        """Return the element that ends here with its place; None where there is nothing, or it was
-        too large."""
-        element = b"".join(self._held).rstrip(_BLANK)
-        self._held, self._size, self._is_passed_over = [], 0, False
-        self._byte_offset += 1  # of what ends it
-        return (element, self._place) if element else None
-
-    def _error(self, found: str) -> RawFileError:
-        return RawFileError(
-            where=f"{self._path}, line {self._line:,}",
-            expected="one JSON array from the beginning of the file to its end",
-            found=found,
-            remedy="download or make the file again",
-        )
+                batch = ElementBatch([], [])
+        yield from (batch,) if batch.lines else ()
+        held = held[done:]
+        if state == "behind" and (rest := held.strip(_BLANK.decode())):
+            raise _not_whole(path, line, f"{excerpt(_encoded(rest))} after its end")
+        if len(held) > 2 * max_bytes and len(held.strip(_BLANK.decode())) > 2 * max_bytes:
+            raise _not_whole(path, line, f"an element of more than {2 * max_bytes:,} bytes")
+        enough = 2 * len(held)  # looked at again when it has doubled
+    if state != "behind":
+        raise _not_whole(path, line, "the end of the file in it")
 
 
-def _batches(done: list[tuple[bytes, Place]]) -> Iterator[ElementBatch]:
-    """Yield the elements in one batch, if there are any."""
-    if done:
-        yield ElementBatch([element for element, _ in done], [place for _, place in done])
+def _end_of(held: str, start: int) -> int:
+    """Return where the element that begins at `start` ends, 0 if more of it has to be read.
+
+    Raises: ValueError where it is no JSON, or something else follows it than an array has.
+    """
+    try:
+        end = _DECODER.raw_decode(held, start)[1]
+    except RecursionError:
+        raise ValueError("too many nested values") from None
+    except json.JSONDecodeError as error:
+        if error.msg.startswith("Unterminated") or error.pos > len(held) - _CUT_CHARS:
+            return 0
+        raise ValueError(f"{excerpt(_encoded(held[start:]))} ({error.msg})") from None
+    after = _AFTER.search(held, end)
+    if after is not None and after[0] not in ",]":
+        raise ValueError(f"{excerpt(_encoded(after[0]))} where its ] would be")
+    return end if after is not None else 0  # more may belong to it, as to a number
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _not_whole(path: Path, line: int, found: str) -> RawFileError:
+    return RawFileError(
+        where=f"{path}, line {line:,}",
+        expected="one JSON array from the beginning of the file to its end",
+        found=found,
+        remedy="download or make the file again",
+    )

@@ -2,7 +2,7 @@
 separators. Every byte is text, except a byte order mark at the start."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tokflow.documents.batch import ParsedBatch, all_bad, parse, too_large
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.decoding import as_utf8, size_in
+from tokflow.documents.decoding import as_utf8
 from tokflow.documents.file_formats import Columns
 from tokflow.documents.ranges import Before, OpenRange, Range, lines_within, read_text, text_ranges
 from tokflow.errors import ConfigError
@@ -38,8 +38,6 @@ class LineBatch:
     stream that has none."""
     is_too_large: bool = False
     """True if this stands for one line that is larger than lines may be."""
-    size_of: Callable[[bytes], int] = len
-    """Gives the bytes of the file that a text of it takes."""
 
     def place(self, index: int) -> tuple[int | None, int]:
         """Return the line, from 1, and the byte offset of a text; no line where a separator of
@@ -55,7 +53,7 @@ class LineBatch:
     @cached_property
     def _offsets(self) -> list[int]:
         pairs = zip(self.lines, self.ends, strict=False)
-        sizes = (self.size_of(line) + self.size_of(end) for line, end in pairs)
+        sizes = (len(line) + len(end) for line, end in pairs)
         return list(accumulate(sizes, initial=self.byte_offset))
 
 
@@ -82,7 +80,6 @@ def read(
             separator_of(config.separator) if config.separator else b"\n",
             max_bytes=max_bytes,
             byte_offset=byte_offset,
-            size_of=size_in(config.encoding),
             within=within,
         )
 
@@ -138,7 +135,6 @@ def cut(
     *,
     max_bytes: int,
     byte_offset: int = 0,
-    size_of: Callable[[bytes], int] = len,
     within: OpenRange | None = None,
     keeps_ends: bool = False,
 ) -> Iterator[LineBatch]:
@@ -160,32 +156,30 @@ def cut(
         lines, ends, last = _split(overlap + block, separator, keeps_ends=keeps_ends)
         if lines and num_passed:
             first += 1
-            byte_offset += num_passed + size_of(lines.pop(0)) + size_of(ends.pop(0))
+            byte_offset += num_passed + len(lines.pop(0)) + len(ends.pop(0))
             num_passed = 0
         elif lines:
             held += lines[0]
             lines[0], held = bytes(held), bytearray()
         if lines:
-            batch = LineBatch(separator, first, byte_offset, lines, ends, size_of=size_of)
+            batch = LineBatch(separator, first, byte_offset, lines, ends)
             is_small = len(block) <= max_bytes and len(lines[0]) <= most
             first += len(lines)
-            byte_offset += sum(map(size_of, lines)) + sum(map(size_of, ends))
+            byte_offset += sum(map(len, lines)) + sum(map(len, ends))
             yield from (batch,) if is_small else _within(batch, most)
             del batch, lines, ends  # so that the next take their memory: a tenth of the time
         kept = max(0, len(last) - longest + 1)
-        while 0 < kept < len(last) and last[kept] & 0xC0 == 0x80:  # within a character
-            kept -= 1
         overlap = last[kept:]
         held += last[:kept]
         if num_passed or len(held) > max_bytes:
             if not num_passed:
                 yield LineBatch(separator, first, byte_offset, [], [], is_too_large=True)
-            num_passed, held = num_passed + size_of(bytes(held)), bytearray()
+            num_passed, held = num_passed + len(held), bytearray()
     if within is not None:
         within.num_lines = first
     if not num_passed and (line := bytes(held + overlap)):
         lines = [line] if len(line) <= max_bytes else []
-        yield LineBatch(separator, first, byte_offset, lines, [], not lines, size_of)
+        yield LineBatch(separator, first, byte_offset, lines, [], not lines)
 
 
 def _split(
