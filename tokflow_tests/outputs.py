@@ -153,8 +153,10 @@ def place_of(path: Path) -> Place:
 
 def fetched(path: Path) -> Path:
     """Return a file of an output at a URL, by its path in the cache, which it has then."""
-    store_of(path).bring([path])
-    return path
+    store = store_of(path)
+    folder = store.place.output_folder(path)
+    assert folder is not None
+    return store.read(folder).file(path.relative_to(folder).as_posix())
 
 
 def new_in(built: BuildResult) -> list[tuple[str, str]]:

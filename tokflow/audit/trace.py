@@ -95,7 +95,7 @@ def trace_tokens(
     found = find_export(path)
     export = Export(found)
     export.check_part(part)
-    if not found.store.is_far(found.folder / INDEX_NAME):
+    if not found.store.is_far(found, INDEX_NAME):
         check_files(found, only={INDEX_NAME})
     entries = read_index(found, part, start, stop)
     if not entries:

@@ -32,8 +32,8 @@ class Copies(Protocol):
     root: Path
     is_cached: bool
 
-    def bring(self, paths: Iterable[Path]) -> None:
-        """Bring files to this disk."""
+    def bring(self, files: "Iterable[tuple[Stored, str]]") -> None:
+        """Bring files of outputs to this disk."""
 
     def forget(self, path: Path) -> bool:
         """Drop a damaged copy of a file; return whether another can come."""
@@ -293,7 +293,7 @@ def _here(files: Iterable[_File]) -> list[_File]:
     """Return files when those at a URL are on this disk."""
     files = list(files)
     for output, of_output in groupby(files, key=lambda file: file.output):
-        output.store.bring([Path(file.path) for file in of_output])
+        output.store.bring([(output, file.name) for file in of_output])
     return files
 
 

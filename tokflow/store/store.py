@@ -181,9 +181,9 @@ class Store:
         """Return a file of an output, which is on this disk now."""
         return output.folder / name
 
-    def bring(self, paths: Iterable[Path]) -> None:
-        """Bring files of outputs, by the paths that they have then, to this disk, several at once;
-        nothing if they are here. Raises: as `StoredOutput.file`."""
+    def bring(self, files: Iterable[tuple[Stored, str]]) -> None:
+        """Bring files of outputs, by their names, to this disk, several at once; nothing if they
+        are here. Raises: as `StoredOutput.file`."""
 
     def fetching(
         self, outputs: Iterable[Stored], *, has_numbers: bool
@@ -192,16 +192,16 @@ class Store:
         it `has_numbers`, these meanwhile, one after another in the order of the outputs."""
         return nullcontext()
 
-    def is_far(self, path: Path) -> bool:
+    def is_far(self, output: Stored, name: str) -> bool:
         """Return whether a file is worth being read in ranges: a large one that is not here."""
         return False
 
-    def open_lazily(self, path: Path) -> BinaryIO:
+    def open_lazily(self, output: Stored, name: str) -> BinaryIO:
         """Return a file of an output, open for a reader of little of it, such as a header, or a
         footer and a row group."""
-        return path.open("rb")
+        return (output.folder / name).open("rb")
 
-    def far_numbers(self, path: Path, *described: Any) -> npt.NDArray[Any] | None:
+    def far_numbers(self, output: Stored, name: str, *of: Any) -> npt.NDArray[Any] | None:
         """Return `LazyNumbers` of a file that is far, given what they are; None of any other."""
         return None
 
@@ -303,12 +303,12 @@ class StoredOutput:
     def fetch(self, names: Iterable[str] | None = None) -> None:
         """Bring files, by default all, to this disk, several at once. Raises: as `file`."""
         names = self.manifest.files if names is None else names
-        self.store.bring([self.folder / name for name in names])
+        self.store.bring([(self, name) for name in names])
 
     def open(self, name: str) -> BinaryIO:
         """Return one of its files, open for a reader of little of it, such as a header, or a footer
         and a row group. Raises: as `file`."""
-        return self.store.open_lazily(self.folder / name)
+        return self.store.open_lazily(self, name)
 
     def numbers(
         self,
@@ -323,8 +323,7 @@ class StoredOutput:
         `file`."""
         from tokflow.store.tables import map_numbers  # late: raw files of this disk need no pyarrow
 
-        path = self.folder / name
-        far = self.store.far_numbers(path, np.dtype(dtype), first_byte, shape)
+        far = self.store.far_numbers(self, name, np.dtype(dtype), first_byte, shape)
         if far is not None:
             return far
         num = -1 if shape is None else int(np.prod(shape))

@@ -90,7 +90,7 @@ class TokenShard(InStore):
 
     def _source(self, name: str, dtype: np.dtype[Any], *, is_lazy: bool = False) -> TokenSource:
         stored, names = self.stored, self.names(name)
-        if is_lazy and any(stored.store.is_far(self.folder / of) for of in names):
+        if is_lazy and any(stored.store.is_far(stored, of) for of in names):
             return TokenSource(tuple(stored.numbers(of, dtype) for of in names))
         return TokenSource(tuple(mapped(stored.file(of), dtype) for of in names))
 

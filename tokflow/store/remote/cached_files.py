@@ -7,20 +7,20 @@ Ranges are not compared with the checksum of the file, which tells of the whole 
 import fcntl
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.atomic import naming
+from tokflow.store.integrity import Stored
 from tokflow.store.listed_files import Stamp, arrived
 from tokflow.store.manifest import (
-    MANIFEST_NAME,
     RUN_NAME,
     FileEntry,
     checksum,
@@ -39,91 +39,75 @@ TRIES = 2
 """Fetches of a file whose bytes are not its manifest's: they may be damaged on the way."""
 
 
-def fetched(place: Place, path: Path) -> Path:
-    """Return `path`, of a file of an output, which is on this disk when this returns.
+def fetched(place: Place, output: Stored, name: str) -> Path:
+    """Return the path of a file of an output, which is on this disk when this returns.
 
-    A path that no manifest lists is returned as it is. Of several processes that want the same file
-    one fetches it. What arrives is compared with the manifest before it takes its name.
+    One that the manifest does not list is not looked for. Of several processes that want the same
+    file one fetches it. What arrives is compared with the manifest before it takes its name.
 
     Raises: MissingOutputError where the output is not at the URL, or not the one that its manifest
     here is of; CorruptOutputError where what is there is not what the manifest says.
     """
-    if (folder := place.output_folder(path)) is None:
+    path = output.folder / name
+    note_use(output.folder)
+    if path.exists() or (entry := output.manifest.files.get(name)) is None:
         return path
-    note_use(folder)
-    if path.exists():
-        return path
-    entry = listed_entry(place, folder, path)
-    if entry is not None or path == folder / RUN_NAME:
-        with raise_if_removed(place, folder), naming(path, part_path(path)), alone(path) as part:
-            if part is not None:
-                _fetch(place, folder, path, part, entry)
+    with raise_if_removed(place, output), naming(path, part_path(path)), alone(path) as part:
+        if part is not None:
+            _fetch(place, output, name, part, entry)
     return path
 
 
 @contextmanager
-def raise_if_removed(place: Place, folder: Path) -> Iterator[None]:
-    """Let the block, which fetches of an output, raise MissingOutputError where another thread or
-    process finds meanwhile that the output is gone, and removes its folder."""
+def raise_if_removed(place: Place, output: Stored) -> Iterator[None]:
+    """Let the block, which fetches of an output, raise MissingOutputError where the output is gone,
+    also where another thread or process finds that meanwhile, and removes its folder."""
     try:
+        if not is_complete(output.folder):  # on this machine
+            refresh_output(place, output.folder)
         yield
     except MissingOutputError:
         raise
     except FileNotFoundError:
-        refresh_output(place, folder)  # for the folder may have been made once more
-        raise _removed(place, folder) from None
+        refresh_output(place, output.folder)  # for the folder may have been made once more
+        raise _removed(place, output) from None
 
 
-def listed_entry(place: Place, folder: Path, path: Path) -> FileEntry | None:
-    """Return what the manifest of the output in a folder says of a file; None where it lists no
-    such file.
-
-    Raises: as `read_manifest`.
-    """
-    if not is_complete(folder):
-        refresh_output(place, folder)
-    try:
-        files = _listed_files(folder, Stamp.of((folder / MANIFEST_NAME).stat()))
-    except FileNotFoundError:
-        files = read_manifest(folder).files  # which says so
-    return files.get(path.relative_to(folder).as_posix())
+Wanted: TypeAlias = Iterable[tuple[Stored, str]]
+"""Outputs, each with the name of one of its files."""
 
 
-@lru_cache(64)
-def _listed_files(folder: Path, stamp: Stamp) -> Mapping[str, FileEntry]:
-    """Return the files that a manifest lists, which is read once for all of them."""
-    return read_manifest(folder).files
-
-
-def fetch_all(place: Place, paths: Iterable[Path]) -> None:
+def fetch_all(place: Place, files: Wanted) -> None:
     """Fetch files, several at once; see `fetched`."""
-    paths = [*paths]
-    away = [path for path in paths if not path.exists()]
-    for path in {*paths} - {*away}:
-        fetched(place, path)  # which notes the use alone
-    for_each(partial(fetched, place), away)
+    files = [*files]
+    away = [of for of in files if not (of[0].folder / of[1]).exists()]
+    for folder in {output.folder for output, _ in files}:
+        note_use(folder)
+    for_each(lambda of: fetched(place, *of), away)
 
 
-def _fetch(place: Place, folder: Path, path: Path, part: Path, entry: FileEntry | None) -> None:
+def fetch_run(place: Place, folder: Path) -> None:
+    """Fetch what is known of the run that made an output; it may be damaged, or not there."""
+    path = folder / RUN_NAME
+    with suppress(FileNotFoundError):
+        if not path.exists():
+            path.write_bytes(place.objects.read(place.data_prefix(folder) + RUN_NAME) or b"")
+
+
+def _fetch(place: Place, output: Stored, name: str, part: Path, entry: FileEntry) -> None:
     """Fetch a file of an output into `part`, which then takes its name."""
-    key = key_of(place, folder, path)
-    found = ""
+    path, found = output.folder / name, "other bytes"
     for _ in range(TRIES):
-        if entry is None:
-            part.write_bytes(place.objects.read(key) or b"")
-        elif not place.objects.get_file(key, part, entry.num_bytes):
+        if not place.objects.get_file(key_of(place, output.folder, path), part, entry.num_bytes):
             found = "none"
             break
-        found = "other bytes"
-        if entry is None or checksum(part) == entry:
+        if checksum(part) == entry:
             part.replace(path)
-            if entry is not None:
-                arrived[str(path)] = entry, Stamp.of(path.stat())
-                note_bytes(entry.num_bytes)
+            arrived[str(path)] = entry, Stamp.of(path.stat())
+            note_bytes(entry.num_bytes)
             return
     part.unlink(missing_ok=True)
-    if entry is not None:
-        raise not_fetched(place, folder, path, entry, found)
+    raise not_fetched(place, output, name, found)
 
 
 def key_of(place: Place, folder: Path, path: Path) -> str:
@@ -132,31 +116,27 @@ def key_of(place: Place, folder: Path, path: Path) -> str:
 
 
 def not_fetched(
-    place: Place, folder: Path, path: Path, entry: FileEntry, found: str
+    place: Place, output: Stored, name: str, found: str
 ) -> CorruptOutputError | MissingOutputError:
     """Return the error of a file that could not be fetched: damaged, or its output was removed."""
-    known = _manifest(folder)
+    folder, entry = output.folder, output.manifest.files[name]
     refresh_output(place, folder)
-    with suppress(FileNotFoundError):
-        if _manifest(folder) == known:
+    with suppress(MissingOutputError):
+        if read_manifest(folder) == output.manifest:
             note_damage(folder)
             expected = f"{entry.num_bytes:,} bytes with sha256 {entry.sha256[:16]}…"
             run = f"tokflow run {place.key(folder).partition('/')[0]} --recheck"
-            return damaged(place.url_of(path), expected, found, run=run)
-    return _removed(place, folder)
+            return damaged(place.url_of(folder / name), expected, found, run=run)
+    return _removed(place, output)
 
 
-def _removed(place: Place, folder: Path) -> MissingOutputError:
+def _removed(place: Place, output: Stored) -> MissingOutputError:
     return MissingOutputError(
-        where=place.url_of(folder),
+        where=place.url_of(output.folder),
         expected="the output that was there",
         found="another, or none: it was removed, or made again, since this process looked",
         remedy="run the same command again",
     )
-
-
-def _manifest(folder: Path) -> bytes:
-    return (folder / MANIFEST_NAME).read_bytes()
 
 
 def part_path(path: Path) -> Path:
@@ -210,52 +190,45 @@ READ_AHEAD = 1 << 16
 """Bytes that come with a header, or a footer."""
 
 
-def is_far(place: Place, path: Path) -> bool:
+def is_far(output: Stored, name: str) -> bool:
     """Return whether a file is worth being read in ranges: a large one at a URL, not here."""
-    return not path.exists() and _size_of(place, path) > SMALL_BYTES
+    entry = output.manifest.files.get(name)
+    return (
+        entry is not None and entry.num_bytes > SMALL_BYTES and not (output.folder / name).exists()
+    )
 
 
-def _size_of(place: Place, path: Path) -> int:
-    """Return the size of a file at a URL; 0 of one that no manifest lists."""
-    folder = place.output_folder(path)
-    entry = None if folder is None else listed_entry(place, folder, path)
-    return 0 if entry is None else entry.num_bytes
-
-
-def read_range(place: Place, path: Path, start: int, stop: int) -> bytes:
+def read_range(place: Place, output: Stored, name: str, start: int, stop: int) -> bytes:
     """Return the bytes of a file between two positions, which it has; of one that is at a URL, and
     not here, by a request.
 
     Raises: as `fetched`.
     """
+    path = output.folder / name
     with suppress(FileNotFoundError), path.open("rb") as file:
         file.seek(start)
         return file.read(stop - start)
-    folder = place.output_folder(path)
-    assert folder is not None  # as `is_far` has found
-    with raise_if_removed(place, folder):
-        if (entry := listed_entry(place, folder, path)) is None:
-            raise FileNotFoundError(path)
-        data = place.objects.read(key_of(place, folder, path), start, stop)
+    with raise_if_removed(place, output):
+        data = place.objects.read(key_of(place, output.folder, path), start, stop)
     if data is None or len(data) < stop - start:
-        raise not_fetched(place, folder, path, entry, "none, or less")
+        raise not_fetched(place, output, name, "none, or less")
     return data
 
 
-def open_lazily(place: Place, path: Path) -> BinaryIO:
+def open_lazily(place: Place, output: Stored, name: str) -> BinaryIO:
     """Return a file, open for a reader of little of it, such as a header, or a footer and a row
     group."""
-    if is_far(place, path):
-        return cast(BinaryIO, io.BufferedReader(_Ranges(place, path), READ_AHEAD))
-    return fetched(place, path).open("rb")
+    if is_far(output, name):
+        return cast(BinaryIO, io.BufferedReader(_Ranges(place, output, name), READ_AHEAD))
+    return fetched(place, output, name).open("rb")
 
 
 class _Ranges(PositionedReader):
     """A file at a URL whose bytes come when they are read."""
 
-    def __init__(self, place: Place, path: Path) -> None:
-        super().__init__(_size_of(place, path))
-        self._place, self._path = place, path
+    def __init__(self, place: Place, output: Stored, name: str) -> None:
+        super().__init__(output.manifest.files[name].num_bytes)
+        self._read = partial(read_range, place, output, name)
 
     def readinto(self, buffer: Any) -> int:
         """Read bytes into `buffer`, as many as it takes or the file has."""
@@ -263,7 +236,7 @@ class _Ranges(PositionedReader):
         stop = min(self._position + len(view), self._num_bytes)
         if stop <= self._position:
             return 0
-        data = read_range(self._place, self._path, self._position, stop)
+        data = self._read(self._position, stop)
         view[: len(data)] = data
         self._position += len(data)
         return len(data)
@@ -276,14 +249,16 @@ class LazyNumbers:
     def __init__(
         self,
         place: Place,
-        path: Path,
+        output: Stored,
+        name: str,
         dtype: np.dtype[Any],
         first_byte: int,
         shape: tuple[int, ...] | None,
     ) -> None:
-        shape = shape or ((_size_of(place, path) - first_byte) // dtype.itemsize,)
-        self.path, self.dtype, self.shape, self.ndim = path, dtype, shape, len(shape)
-        self._place, self._first_byte = place, first_byte
+        num_bytes = output.manifest.files[name].num_bytes - first_byte
+        shape = shape or (num_bytes // dtype.itemsize,)
+        self.dtype, self.shape, self.ndim = dtype, shape, len(shape)
+        self._file, self._first_byte = (place, output, name), first_byte
         self._item_bytes = dtype.itemsize * int(np.prod(shape[1:]))
 
     def __len__(self) -> int:
@@ -295,11 +270,11 @@ class LazyNumbers:
             return found
         start, stop, _ = chosen.indices(len(self))
         first, last = (self._first_byte + of * self._item_bytes for of in (start, max(start, stop)))
-        data = read_range(self._place, self.path, first, last)
+        data = read_range(*self._file, first, last)
         return np.frombuffer(data, self.dtype).reshape(-1, *self.shape[1:])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         num = int(np.prod(self.shape))
-        path = fetched(self._place, self.path)
+        path = fetched(*self._file)
         whole = map_numbers(path, self.dtype, first_byte=self._first_byte, num=num)
         return np.array(whole.reshape(self.shape), dtype=dtype, copy=copy)

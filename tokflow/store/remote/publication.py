@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from tokflow.store.copies import CopiedRange, copies_in
 from tokflow.store.integrity import Stored
 from tokflow.store.latest import LATEST, named_by
 from tokflow.store.links import equal_files
-from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
@@ -207,30 +206,21 @@ def broken_there(place: Place, outputs: Sequence[Stored]) -> list[list[TokflowEr
     Several are looked at at once. The manifest must be there, byte for byte; the files on this disk
     go, and come again; and no other object may be among theirs.
     """
-    here = [(output, _manifest_of(output)) for output in outputs]
-    problems = for_each(partial(_of_manifest, place), here)
-    same = [number for number, found in enumerate(problems) if not found]
-    files = [(number, name) for number in same for name in outputs[number].manifest.files]
-    of_files = for_each(lambda of: _of_file(place, outputs[of[0]], of[1]), files)
-    unlisted = for_each(partial(_unlisted, place), [here[number] for number in same])
-    for number, found in zip(
-        [*(number for number, _ in files), *same], of_files + unlisted, strict=True
-    ):
+    problems = for_each(partial(_of_manifest, place), outputs)
+    looks: list[tuple[int, Callable[[], list[TokflowError]]]] = []
+    for number, output in enumerate(outputs):
+        if not problems[number]:
+            files = [partial(_of_file, place, output, name) for name in output.manifest.files]
+            looks += [(number, look) for look in (*files, partial(_unlisted, place, output))]
+    for (number, _), found in zip(looks, for_each(lambda of: of[1](), looks), strict=True):
         problems[number] += found
     return problems
 
 
-def _manifest_of(output: Stored) -> bytes:
-    """Return the bytes of a manifest on this disk; none where another process has just found that
-    it is not at the URL any more."""
-    with suppress(FileNotFoundError):
-        return (output.folder / MANIFEST_NAME).read_bytes()
-    return b""
-
-
-def _of_manifest(place: Place, here: tuple[Stored, bytes]) -> list[TokflowError]:
-    output, data = here
-    there = place.objects.read(place.manifest_key(output.folder))
+def _of_manifest(place: Place, output: Stored) -> list[TokflowError]:
+    there, data = place.objects.read(place.manifest_key(output.folder)), b""
+    with suppress(FileNotFoundError):  # another process has just found that it is not there
+        data = (output.folder / MANIFEST_NAME).read_bytes()
     if there == data:
         return []
     found = "none" if there is None else f"sha256 {hashlib.sha256(there).hexdigest()[:16]}…"
@@ -239,32 +229,30 @@ def _of_manifest(place: Place, here: tuple[Stored, bytes]) -> list[TokflowError]
 
 
 def _of_file(place: Place, output: Stored, name: str) -> list[TokflowError]:
-    path = output.folder / name
-    drop_cached(path)
+    drop_cached(output.folder / name)
     try:
-        is_here = fetched(place, path).exists()
+        fetched(place, output, name)
     except (CorruptOutputError, MissingOutputError) as error:
         return [error]
-    problem = None if is_here else broken_file(output.folder, name, output.manifest.files[name])
-    return [] if problem is None else [problem]
+    return []
 
 
-def _unlisted(place: Place, here: tuple[Stored, bytes]) -> list[TokflowError]:
+def _unlisted(place: Place, output: Stored) -> list[TokflowError]:
     """Return an error for each object beside those of the output that nobody listed."""
-    output, data = here
-    prefix = place.data_prefix(output.folder, data)
-    names = (*output.manifest.files, MANIFEST_NAME, RUN_NAME)
-    known = {prefix + name for name in names}
-    return [
-        CorruptOutputError(
-            where=f"{place.url}/{entry.key}",
-            expected="no object",
-            found="one that the manifest does not list",
-            remedy="remove it",
-        )
-        for entry in place.objects.listed(prefix.rstrip("/"))
-        if entry.key not in known
-    ]
+    with suppress(FileNotFoundError):  # of the manifest, as above
+        prefix = place.data_prefix(output.folder)
+        known = {prefix + name for name in (*output.manifest.files, MANIFEST_NAME, RUN_NAME)}
+        return [
+            CorruptOutputError(
+                where=f"{place.url}/{entry.key}",
+                expected="no object",
+                found="one that the manifest does not list",
+                remedy="remove it",
+            )
+            for entry in place.objects.listed(prefix.rstrip("/"))
+            if entry.key not in known
+        ]
+    return []
 
 
 def note_lacking(place: Place, folders: Iterable[Path]) -> int:

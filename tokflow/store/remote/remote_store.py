@@ -15,7 +15,6 @@ from tokflow.store.integrity import Stored
 from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
-    RUN_NAME,
     VERDICTS_NAME,
     Manifest,
     Recipe,
@@ -157,22 +156,22 @@ class RemoteStore(Store):
         yield f"{folder}/{MANIFEST_NAME}"  # all else comes and goes on this disk as it is read
 
     def file(self, output: Stored, name: str) -> Path:
-        return cached_files.fetched(self.place, output.folder / name)
+        return cached_files.fetched(self.place, output, name)
 
-    def bring(self, paths: Iterable[Path]) -> None:
-        cached_files.fetch_all(self.place, paths)
+    def bring(self, files: Iterable[tuple[Stored, str]]) -> None:
+        cached_files.fetch_all(self.place, files)
 
     @contextmanager
     def fetching(self, outputs: Iterable[Stored], *, has_numbers: bool) -> Iterator[None]:
-        files = [of.folder / name for of in outputs for name in of.manifest.files]
-        self.bring(of for of in files if of.suffix != ".bin")
+        files = [(of, name) for of in outputs for name in of.manifest.files]
+        self.bring(of for of in files if not of[1].endswith(".bin"))
         has_ended = Event()
 
         def fetch() -> None:
-            for path in files:
-                if path.suffix == ".bin" and not has_ended.is_set():
+            for of in files:
+                if of[1].endswith(".bin") and not has_ended.is_set():
                     with suppress(TokflowError, OSError):  # of which whoever reads it tells
-                        self.bring([path])
+                        self.bring([of])
 
         if has_numbers:
             Thread(target=fetch, daemon=True).start()
@@ -181,16 +180,16 @@ class RemoteStore(Store):
         finally:
             has_ended.set()
 
-    def is_far(self, path: Path) -> bool:
-        return cached_files.is_far(self.place, path)
+    def is_far(self, output: Stored, name: str) -> bool:
+        return cached_files.is_far(output, name)
 
-    def open_lazily(self, path: Path) -> BinaryIO:
-        return cached_files.open_lazily(self.place, path)
+    def open_lazily(self, output: Stored, name: str) -> BinaryIO:
+        return cached_files.open_lazily(self.place, output, name)
 
-    def far_numbers(self, path: Path, *described: Any) -> npt.NDArray[Any] | None:
-        if not self.is_far(path):
+    def far_numbers(self, output: Stored, name: str, *of: Any) -> npt.NDArray[Any] | None:
+        if not self.is_far(output, name):
             return None
-        return cast(npt.NDArray[Any], cached_files.LazyNumbers(self.place, path, *described))
+        return cast(npt.NDArray[Any], cached_files.LazyNumbers(self.place, output, name, *of))
 
     def link(self, output: Stored, name: str, new: Path) -> None:
         if (output.folder / name).exists():  # else the server copies it when the output is put
@@ -201,12 +200,11 @@ class RemoteStore(Store):
         return True
 
     def run(self, folder: Path) -> dict[str, Any]:
-        with suppress(MissingOutputError):
-            cached_files.fetched(self.place, folder / RUN_NAME)
+        cached_files.fetch_run(self.place, folder)
         return read_run(folder)
 
     def fetch_runs(self, folders: Iterable[Path]) -> None:
-        cached_files.fetch_all(self.place, [folder / RUN_NAME for folder in folders])
+        for_each(partial(cached_files.fetch_run, self.place), folders)
 
     def put(self, temporary: Path, folder: Path) -> None:
         publication.publish(self.place, temporary, folder)
