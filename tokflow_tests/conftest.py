@@ -12,9 +12,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tokflow.errors import TokenizerError
-from tokflow.pools import processes
-from tokflow.pools.processes import ProcessPool
+from tokflow.pools import local
+from tokflow.pools.processes import stop
 from tokflow.tokenizers import training
 from tokflow_tests.hub import TOKEN, Hub, quick, serve_hub
 from tokflow_tests.object_store import ObjectStore, lead_to, serve_objects
@@ -90,26 +89,21 @@ def _clocks_of_fine_grain() -> Iterator[None]:
 def _one_process_that_trains() -> Iterator[None]:
     """Tokenizers are trained in a process of their own, in tests in one for all: a new one
     imports for half a second. Commands that tests start train as they do elsewhere."""
-    train, pools = training._train, list[ProcessPool]()
+    train, workers = training._train, list[local.Worker]()
 
     def train_there(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:
         if threading.current_thread() is not threading.main_thread():
             return train(text, num_merges, pattern)  # with whose end the process would end
-        if not pools:
-            pools.append(ProcessPool(1))
+        if not workers:
+            workers.append(local.Worker())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(processes, "ProcessPool", lambda _: nullcontext(pools[0]))
-            try:
-                return train(text.absolute(), num_merges, pattern)
-            except TokenizerError:
-                pools.pop().shutdown()  # it may be the process that ended
-                raise
+            patch.setattr(local, "Worker", lambda: nullcontext(workers[0]))
+            return train(text.absolute(), num_merges, pattern)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "_train", train_there)
         yield
-    for pool in pools:
-        pool.shutdown()
+    stop([worker.process for worker in workers])
 
 
 @pytest.fixture(scope="session")

@@ -4,24 +4,16 @@ import os
 import pickle
 import signal
 from collections import deque
-from collections.abc import Iterable
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
 from tokflow.pools.cores import be_worker
 from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
-from tokflow.pools.processes import (
-    ProcessPool,
-    affordable,
-    kill_all,
-    start_fork_server,
-    stop_all,
-)
-from tokflow.pools.sending import answer
+from tokflow.pools.processes import STOP_SECONDS, end_with_parent, start, start_fork_server, stop
+from tokflow.pools.sending import answer, sendable
 
 FORK_SERVER = "tokflow.pipeline.fork_server"
 """The module that the fork server imports; by its name, since it comes after this one."""
@@ -43,8 +35,8 @@ class LocalPool:
     is_here = True
 
     def __init__(self, num_workers: int) -> None:
-        self._num_workers = affordable(num_workers)
-        self._workers: list[_Worker] = []
+        self._num_workers = num_workers
+        self._workers: list[Worker] = []
 
     def map(
         self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
@@ -62,34 +54,39 @@ class LocalPool:
         try:
             yield from self._map(make, chain(first, tasks), advance)
         finally:
-            if any(worker.is_busy for worker in self._workers):  # more maps may follow
-                stop_all([worker.processes for worker in self._workers])
-                self._workers.clear()
+            stop([of.process for of in self._workers if of.is_busy])
+            self._workers = [of for of in self._workers if not of.is_busy]  # more maps may follow
 
     def _map(self, make: Make[T, R], tasks: Iterable[T], advance: Advance) -> Finished[T, R]:
         waiting = ((task, 1) for task in tasks)
         again: deque[tuple[T, int]] = deque()
-        running: dict[Future[Any], tuple[_Worker, T, int]] = {}
+        running: dict[Connection, tuple[Worker, T, int]] = {}
         idle = deque(self._workers)
         while True:
             while (idle or len(self._workers) < self._num_workers) and (
                 next_ := again.popleft() if again else next(waiting, None)
             ):
                 task, attempt = next_
+                try:
+                    packed = pickle.dumps((make, task))
+                except Exception as error:
+                    yield task, error
+                    continue
                 if not idle:
-                    self._workers.append(_Worker())
+                    self._workers.append(Worker(fork_server=FORK_SERVER))
                     idle.append(self._workers[-1])
                 worker = idle.popleft()
-                running[worker.do(make, task)] = worker, task, attempt
+                worker.begin(packed)
+                running[worker.connection] = worker, task, attempt
             if not running:
                 return
-            done, _ = wait(running, timeout=SECONDS_BETWEEN, return_when=FIRST_COMPLETED)
-            for of_running in running.values():
-                of_running[0].pass_on(advance)
-            for future in done:
-                worker, task, attempt = running.pop(future)
+            ended = wait(list(running), SECONDS_BETWEEN)
+            for worker, *_ in running.values():
+                worker.pass_on(advance)
+            for connection in [of for of in running if of in ended]:
+                worker, task, attempt = running.pop(connection)
+                result = worker.result()
                 idle.appendleft(worker)  # if it was lost, a new process takes its task
-                result = worker.result(future)
                 if isinstance(result, LostWorkerError) and attempt < ATTEMPTS:
                     again.append((task, attempt + 1))
                 else:
@@ -103,67 +100,76 @@ class LocalPool:
         return self
 
     def __exit__(self, *error: object) -> None:
-        stop_all([worker.processes for worker in self._workers if worker.is_busy])
-        kill_all([worker.processes for worker in self._workers if not worker.is_busy])
+        for worker in self._workers:
+            if not worker.is_busy:  # it has nothing to clean up
+                worker.process.kill()
+        stop([worker.process for worker in self._workers])
 
 
-@dataclass(eq=False)
-class _Worker:
-    """One process at a time, with counters of its own that this process reads."""
+class Worker:
+    """A process of this machine that does one task at a time, and has counters of its own, which
+    this process reads. Where it is lost, another takes its place.
 
-    counters: Any = field(default_factory=lambda: get_context("spawn").RawArray("q", 2))
-    """Documents and bytes that its tasks have done so far."""
-    processes: ProcessPool = field(init=False)
-    is_busy: bool = False
-    _passed_on: tuple[int, int] = (0, 0)
+    This process is never forked, for a fork copies the locks of other libraries' threads: it is a
+    new one, or where the system allows it a fork of the fork server of that module, with one core
+    to itself. A block that is left waits for it no longer than for a second.
+    """
 
-    def __post_init__(self) -> None:
-        self.processes = self._new_processes()
+    def __init__(self, *, fork_server: str | None = None) -> None:
+        self._fork_server = fork_server
+        self.is_busy = False
+        """Whether it has a task."""
+        self._start()
 
-    def _new_processes(self) -> ProcessPool:
-        return ProcessPool(1, initialize=_begin, args=(self.counters,), fork_server=FORK_SERVER)
+    def _start(self) -> None:
+        is_forking = self._fork_server is not None and start_fork_server(self._fork_server)
+        context: Any = get_context("forkserver" if is_forking else "spawn")
+        self._counters = context.RawArray("q", 2)
+        self._passed_on = 0, 0
+        self.connection, there = context.Pipe()
+        has_one_core = self._fork_server is not None
+        args = there, self._counters, dict(os.environ), has_one_core
+        self.process = context.Process(target=_serve, args=args)
+        start(self.process)
+        there.close()
 
-    def do(self, make: Make[T, R], task: T) -> Future[Any]:
-        """Begin a task; one that cannot be pickled is done, with that error."""
-        try:
-            packed = pickle.dumps((make, task))
-        except Exception as error:
-            failed: Future[Any] = Future()
-            failed.set_exception(error)
-            return failed
+    def begin(self, packed: bytes) -> None:
+        """Begin a task, the pickle of a function and its argument."""
         self.is_busy = True
         try:
-            return self.processes.submit(_call, packed)
-        except BrokenExecutor:  # it has ended since the last task
-            self._replace()
-            return self.processes.submit(_call, packed)
+            self.connection.send_bytes(packed)
+        except OSError:  # it has ended since the last task
+            self._start()
+            self.connection.send_bytes(packed)
 
-    def result(self, future: Future[Any]) -> Any:
-        """Return what came of a task that is done; a LostWorkerError where its process is lost."""
-        self.is_busy = False
-        error = future.exception()
-        if error is None:
-            return future.result()
-        if isinstance(error, Exception) and not isinstance(error, BrokenExecutor):
-            return error
-        return self._replace()  # also where it was told to end
+    def result(self) -> Any:
+        """Return what came of the task, waiting for it; a LostWorkerError where the process is
+        lost."""
+        try:
+            data = self.connection.recv_bytes()
+        except (EOFError, OSError):
+            return self._replace()
+        finally:
+            self.is_busy = False
+        return pickle.loads(data)
 
     def pass_on(self, advance: Advance) -> None:
         """Report what its tasks have done since the last time."""
-        counters = tuple(self.counters)
+        counters = tuple(self._counters)
         new = counters[0] - self._passed_on[0], counters[1] - self._passed_on[1]
         if any(new):
             self._passed_on = counters
             advance(*new)
 
     def _replace(self) -> LostWorkerError:
-        """Let another process take the place of one that is lost; return why it was."""
-        codes = [code for code in self.processes.exit_codes() if code]
-        self.processes.terminate()
-        self.processes = self._new_processes()
-        cause = f" (exit status {codes[0]})" if codes else ""
-        if codes and codes[0] < 0:
-            cause = f" (killed by {signal.Signals(-codes[0]).name})"
+        """Let another process take the place of this one, which is lost; return why it was."""
+        self.process.join(STOP_SECONDS)
+        code, cause = self.process.exitcode, ""
+        self.connection.close()
+        self._start()
+        if code:
+            cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+            cause = f" ({cause})"
         return LostWorkerError(
             where="a worker process",
             expected="a process that lives until its task is done",
@@ -172,19 +178,52 @@ class _Worker:
             "memory kills processes; else a library has failed, and dmesg may say where",
         )
 
+    def __enter__(self) -> Self:
+        return self
 
-_advance: Advance = ignore
+    def __exit__(self, *error: object) -> None:
+        stop([self.process])
+
+
 _is_busy = False
 """Whether this worker does a task now."""
 
 
-def _begin(counters: Any) -> None:
-    """Make a worker of this process: it cleans up where its pool stops it."""
-    global _advance
+def _serve(
+    connection: Connection, counters: Any, environment: Mapping[str, str], has_one_core: bool
+) -> None:
+    """Do tasks that come as bytes, for a worker to open where it can report an error, and send what
+    came of them; an exception is a value.
+
+    The environment is the parent's of now: the fork server may be older. A worker cleans up where
+    its pool stops it, and ends at once where the parent was killed.
+    """
+    global _is_busy
+    os.environ.clear()
+    os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the pool hears of it, too
     signal.signal(signal.SIGTERM, _end)
-    be_worker()
-    _advance = partial(_count, counters)
+    end_with_parent()
+    if has_one_core:
+        be_worker()
+
+    def advance(num_documents: int, num_bytes: int) -> None:
+        counters[0] += num_documents
+        counters[1] += num_bytes
+
+    while True:
+        try:
+            packed = connection.recv_bytes()
+            _is_busy = True
+            result = answer(packed, advance)
+            _is_busy = False
+        except (EOFError, OSError, KeyboardInterrupt):
+            return
+        try:
+            data = pickle.dumps(result)
+        except Exception as error:
+            data = pickle.dumps(sendable(error))
+        connection.send_bytes(data)
 
 
 def _end(number: int, frame: object) -> None:
@@ -194,19 +233,3 @@ def _end(number: int, frame: object) -> None:
     if not _is_busy:
         os._exit(128 + number)
     raise KeyboardInterrupt
-
-
-def _count(counters: Any, num_documents: int, num_bytes: int) -> None:
-    counters[0] += num_documents
-    counters[1] += num_bytes
-
-
-def _call(packed: bytes) -> Any:
-    """Do a task that came as bytes, for a worker to open where it can report an error; return an
-    exception as a value."""
-    global _is_busy
-    _is_busy = True
-    try:
-        return answer(packed, _advance)
-    finally:
-        _is_busy = False

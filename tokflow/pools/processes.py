@@ -2,22 +2,17 @@
 
 import ctypes
 import os
-import resource
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import parent_process, set_forkserver_preload
-from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerProcess, SpawnContext, SpawnProcess
 from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from types import ModuleType
-from typing import Any
 
 CAN_FORK = sys.platform == "linux"
 """On macOS the libraries of the system may have threads from the beginning."""
@@ -26,7 +21,7 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_t
 """The environment in which numpy and pyarrow begin no thread when they are imported."""
 
 _lock = threading.Lock()
-"""Held while a process starts, and while the exit status of a fork is read."""
+"""Held while a process starts."""
 
 _IS_FORK_SERVER = "TOKFLOW_IS_FORK_SERVER"
 """Environment variable that marks the fork server, which workers are forked from."""
@@ -39,12 +34,6 @@ STOP_SECONDS = 1.0
 
 SERVER_SECONDS = 0.1
 """Seconds until the system reports the end of a fork server that has just been killed."""
-
-FILES_OF_WORKER = 12
-"""Open in this process for each pool of one process, its start included; 9 were counted."""
-
-OTHER_FILES = 256
-"""Open for all else that this process does."""
 
 
 @contextmanager
@@ -65,54 +54,15 @@ def _without_script() -> Iterator[None]:
             sys.modules["__main__"] = script
 
 
-class _Spawned(SpawnProcess):
-    def start(self) -> None:
-        with _without_script():
-            super().start()
-
-
-class _Forked(ForkServerProcess):
-    """A fork of a server, which has no thread whose locks a fork would copy.
-
-    If the server is killed, this one is lost to its pool, and ends when the pool forgets it;
-    another server forks the next. The exit status can be read once: a thread that came second
-    would take nothing for a status of 255, so one at a time reads it.
-    """
-
-    def start(self) -> None:
-        with _without_script():
-            try:
-                super().start()
-            except (ConnectionError, EOFError):
-                time.sleep(SERVER_SECONDS)
-                super().start()
-
-    def join(self, timeout: float | None = None) -> None:
-        if wait([self.sentinel], timeout):
-            with _lock:
-                super().join()
-
-    def is_alive(self) -> bool:
-        with _lock:
-            return super().is_alive()
-
-    @property
-    def exitcode(self) -> int | None:
-        with _lock:
-            return super().exitcode
-
-
-class _Context(SpawnContext):
-    """Starts processes, and knows those that it started."""
-
-    def __init__(self, *, is_forking: bool) -> None:
-        self._kind = _Forked if is_forking else _Spawned
-        self.started: list[BaseProcess] = []
-
-    def Process(self, *args: Any, **kwargs: Any) -> BaseProcess:  # type: ignore[override]  # noqa: N802
-        process = self._kind(*args, **kwargs)
-        self.started.append(process)
-        return process
+def start(process: BaseProcess) -> None:
+    """Start a process, a new one or a fork of the fork server; if that has just been killed another
+    one follows."""
+    with _without_script():
+        try:
+            process.start()
+        except (ConnectionError, EOFError):
+            time.sleep(SERVER_SECONDS)
+            process.start()
 
 
 def start_fork_server(module: str) -> bool:
@@ -150,123 +100,27 @@ def be_fork_server(*modules: str) -> None:
     signal.signal(signal.SIGINT, before)
 
 
-class ProcessPool(ProcessPoolExecutor):
-    """Processes that start when they are needed and end with the pool, or with this process.
-
-    This one is never forked, for a fork copies the locks of other libraries' threads: they are new,
-    or where the system allows it forks of the fork server of that module. A block that is
-    interrupted waits for none of them. `initialize` is called in each before anything else.
-    """
-
-    def __init__(
-        self,
-        num_workers: int,
-        *,
-        initialize: Callable[..., None] | None = None,
-        args: Any = (),
-        fork_server: str | None = None,
-    ) -> None:
-        is_forking = fork_server is not None and start_fork_server(fork_server)
-        self._context = _Context(is_forking=is_forking)
-        super().__init__(
-            num_workers,
-            mp_context=self._context,
-            initializer=_be_worker,
-            initargs=(initialize, args, dict(os.environ)),
-        )
-
-    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
-        if kind is not None and not issubclass(kind, Exception):
-            stop_all([self])
-        super().__exit__(kind, *error)
-
-    def terminate(self) -> None:
-        """Ask the processes to end, and wait for none of them."""
-        self.shutdown(wait=False, cancel_futures=True)
-        for process in self.started():
-            process.terminate()
-
-    def started(self) -> list[BaseProcess]:
-        """Return the processes that have been started, also those that have ended."""
-        return [process for process in self._context.started if process.pid is not None]
-
-    def exit_codes(self) -> list[int | None]:
-        """Return how each process ended, below 0 for a signal; None for one that does not end."""
-        _join(self.started())
-        return [process.exitcode for process in self.started()]
-
-
-def stop_all(pools: Sequence[ProcessPool]) -> None:
-    """End the processes of pools; those that do not end within one second in all are killed."""
-    for pool in pools:
-        pool.terminate()
-    processes = [process for pool in pools for process in pool.started()]
-    _join(processes)
+def stop(processes: Sequence[BaseProcess]) -> None:
+    """Tell processes to end; those that do not within one second in all are killed."""
     for process in processes:
-        process.kill()
-    _join(processes)
-
-
-def kill_all(pools: Sequence[ProcessPool]) -> None:
-    """End the processes of pools, which have nothing to do and nothing to clean up.
-
-    Their threads here end, too: one left behind may be closing what Python, at its own end, is
-    about to write to.
-    """
-    for pool in pools:
-        for process in pool.started():
-            process.kill()
-    for pool in pools:
-        pool.shutdown(cancel_futures=True)
-
-
-def _join(processes: Sequence[BaseProcess]) -> None:
-    """Wait for the ends of processes, a second in all."""
+        process.terminate()
     until = time.monotonic() + STOP_SECONDS
     for process in processes:
         process.join(max(0.0, until - time.monotonic()))
-        while process.exitcode is None and time.monotonic() < until:
-            time.sleep(0.001)  # another thread is about to record it
+        process.kill()
+        process.join(STOP_SECONDS)
 
 
-def affordable(num_workers: int) -> int:
-    """Return how many pools of one process can be open at once, of those wanted.
-
-    Raises this process's limit of open files where it may, and where they need it.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = OTHER_FILES + num_workers * FILES_OF_WORKER
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return num_workers
-    more = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    with suppress(OSError, ValueError):  # macOS has another limit, which cannot be read
-        resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
-        soft = more
-    return max(1, min(num_workers, (soft - OTHER_FILES) // FILES_OF_WORKER))
-
-
-def _be_worker(
-    initialize: Callable[..., None] | None, args: Any, environment: Mapping[str, str]
-) -> None:
-    """End at once where the terminal interrupts, unless the parent does not mind it, as in the
-    background of a script; and where the parent was killed.
-
-    The environment is the parent's of now: the fork server may be older.
-    """
-    os.environ.clear()
-    os.environ.update(environment)
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+def end_with_parent() -> None:
+    """Let this process end at once where its parent was killed."""
     parent = parent_process()
     assert parent is not None
 
-    def end_with_parent() -> None:
+    def end() -> None:
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    if initialize is not None:
-        initialize(*args)
+    threading.Thread(target=end, daemon=True).start()
 
 
 def end_with_starter() -> None:

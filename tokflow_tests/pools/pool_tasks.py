@@ -83,15 +83,6 @@ def clean_up_slowly(folder: Path, advance: Advance) -> None:
         (folder / "busy").unlink()
 
 
-def wait_the_first_time(task: Path, advance: Advance) -> int:
-    """Work on, the first time, and leave the id of the process in the file of the task."""
-    if task.name != "well" and not task.exists():
-        task.with_suffix(".new").write_text(str(os.getpid()))
-        task.with_suffix(".new").rename(task)
-        time.sleep(60)
-    return 1
-
-
 def work_unless_well(task: Path, advance: Advance) -> None:
     if task.name != "well":
         work(task, advance)

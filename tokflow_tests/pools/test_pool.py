@@ -16,9 +16,9 @@ import pytest
 from tokflow import pools as pool_module
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
 from tokflow.pools import open_pool, processes
-from tokflow.pools.local import LocalPool, _Worker
+from tokflow.pools.local import LocalPool, Worker
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
-from tokflow.pools.processes import ProcessPool, stop_all
+from tokflow.pools.processes import stop
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.reference import open_reference
@@ -31,7 +31,6 @@ from tokflow_tests.pools.pool_tasks import (
     double,
     panic_at_0,
     server_of,
-    wait_the_first_time,
     work,
     work_unless_well,
 )
@@ -45,14 +44,6 @@ def encode(task: Tokenizer, advance: Advance, *, engine: str) -> tuple[list[int]
     open_it = open_reference if engine == "reference" else open_gigatoken
     encoded = open_it(task, in_text="ordinary").encode(to_texts(FEW_TEXTS * 1_000))
     return encoded.token_ids.tolist(), set(Path("/proc/self/task").iterdir()) - before
-
-
-def end_now(of_worker: ProcessPool) -> None:
-    """Kill a pool's processes, and wait until it knows."""
-    process_ids = list(of_worker._processes)
-    for process_id in process_ids:
-        os.kill(process_id, signal.SIGKILL)
-    wait_until(lambda: not process_ids or of_worker._broken)
 
 
 @pytest.fixture(scope="module", params=["1", "2", "2, not forked"])
@@ -128,7 +119,8 @@ def test_a_worker_that_ends_while_it_is_idle_costs_no_attempt(tmp_path: Path):
         for _, process in pool.map(partial(die, times=0), [tmp_path / "well"] * 4):
             assert isinstance(process, int)
         for worker in pool._workers:
-            end_now(worker.processes)
+            worker.process.kill()
+            worker.process.join()
 
         results = dict(pool.map(partial(die, times=1), tasks))
 
@@ -191,14 +183,13 @@ def test_workers_are_made_as_tasks_come():
 
 
 def test_a_worker_that_is_told_to_end_twice_still_cleans_up(tmp_path: Path):
-    worker = _Worker()
-    worker.do(clean_up_slowly, tmp_path)
+    worker = Worker()
+    worker.begin(pickle.dumps((clean_up_slowly, tmp_path)))
     wait_until((tmp_path / "busy").exists)
-    [process] = worker.processes.started()
 
-    process.terminate()
+    worker.process.terminate()
     wait_until((tmp_path / "cleaning up").exists)
-    stop_all([worker.processes])
+    stop([worker.process])
 
     assert [path.name for path in tmp_path.iterdir()] == ["cleaning up"]
 
@@ -289,19 +280,15 @@ def test_workers_are_forks_of_a_process_without_threads_in_the_environment_of_no
 
 
 @needs_linux
-def test_a_fork_server_that_is_killed_loses_its_workers_and_another_follows(tmp_path: Path):
-    def end_server(server: int) -> None:
-        wait_until((tmp_path / "long").exists)
-        os.kill(server, signal.SIGKILL)
-
+def test_a_fork_server_that_is_killed_takes_no_worker_with_it_and_another_follows():
     with LocalPool(2) as pool:
         (server, *_), _ = dict(pool.map(server_of, [1, 2])).values()
-        threading.Thread(target=end_server, args=[server], daemon=True).start()
-        results = dict(pool.map(wait_the_first_time, [tmp_path / "long", tmp_path / "well"]))
+        os.kill(server, signal.SIGKILL)
+        assert dict(pool.map(double, [1, 2])) == {1: 2, 2: 4}
+    with LocalPool(2) as pool:
+        servers = {found[0] for _, found in pool.map(server_of, [1, 2])}
 
-    assert list(results.values()) == [1, 1]
-    lost = Path("/proc", (tmp_path / "long").read_text())
-    wait_until(lambda: not lost.exists())
+    assert servers.isdisjoint({server, os.getpid()})
 
 
 @needs_linux

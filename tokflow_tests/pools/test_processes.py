@@ -1,5 +1,5 @@
 import os
-import resource
+import pickle
 import signal
 import subprocess
 import sys
@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.pools.local import FORK_SERVER
-from tokflow.pools.processes import ProcessPool, affordable, stop_all
+from tokflow.pools.local import Worker
+from tokflow.pools.pool import Advance
+from tokflow.pools.processes import stop
 from tokflow_tests.waiting import wait_until
 
 SCRIPT = """
 import os
+import pickle
 from pathlib import Path
 
 from tokflow.pools import get_ready, local, open_pool
-from tokflow.pools.processes import ProcessPool
 from tokflow_tests.pools.pool_tasks import server_of
 
 local.FORK_SERVER = "tokflow_tests.pools.light_fork_server"
@@ -30,8 +31,9 @@ before = children.read_text().split()
 with open_pool(2) as pool:
     for _, found in pool.map(server_of, [1, 2]):
         assert str(found[0]) in before, (found, before)
-with ProcessPool(1) as pool:
-    pool.submit(os.getpid).result()
+with local.Worker() as worker:
+    worker.begin(pickle.dumps((server_of, 1)))
+    assert worker.result()[0] == os.getpid()
 print("ended", flush=True)
 """
 
@@ -143,80 +145,21 @@ def test_a_trainer_that_holds_the_interpreter_ends_when_what_started_it_is_kille
     wait_until(lambda: not processes_in(tmp_path))
 
 
-def test_an_interrupted_block_does_not_wait_for_its_processes():
-    started = time.monotonic()
-
-    with pytest.raises(KeyboardInterrupt), ProcessPool(1) as pool:  # noqa: PT012
-        pool.submit(time.sleep, 0).result()
-        pool.submit(time.sleep, 60)
-        raise KeyboardInterrupt
-
-    assert time.monotonic() - started < 30
-
-
-def test_what_does_not_interrupt_this_process_interrupts_none_of_its_own():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a script
-    try:
-        with ProcessPool(1) as pool:
-            pool.submit(signal.raise_signal, signal.SIGINT).result()
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="no process is forked elsewhere")
-def test_the_exit_status_of_a_fork_is_the_same_for_all_threads_that_wait_for_it():
-    for _ in range(5):
-        with ProcessPool(1, fork_server=FORK_SERVER) as pool:
-            pool.submit(os.getpid).result()
-            pool.started()[0].kill()
-
-            assert pool.exit_codes() == [-signal.SIGKILL]
-        assert pool.exit_codes() == [-signal.SIGKILL]
-
-
-def hold_out(mark: Path) -> None:
+def hold_out(mark: Path, advance: Advance) -> None:
     """Work on, whoever tells this process to end."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     mark.touch()
     time.sleep(60)
 
 
-def test_pools_that_do_not_end_are_killed_together_a_second_later(tmp_path: Path):
-    pools = [ProcessPool(1) for _ in range(2)]
-    for index, pool in enumerate(pools):
-        pool.submit(hold_out, tmp_path / str(index))
+def test_processes_that_do_not_end_are_killed_together_a_second_later(tmp_path: Path):
+    workers = [Worker() for _ in range(2)]
+    for index, worker in enumerate(workers):
+        worker.begin(pickle.dumps((hold_out, tmp_path / str(index))))
     wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
 
     started = time.monotonic()
-    stop_all(pools)
+    stop([worker.process for worker in workers])
 
     assert time.monotonic() - started < 2.5
-    codes = [process.exitcode for pool in pools for process in pool.started()]
-    assert codes == [-signal.SIGKILL] * 2
-
-
-@pytest.mark.parametrize(
-    ("soft", "hard", "wanted", "workers", "raised_to"),
-    [
-        (1_024, 4_096, 8, 8, None),
-        (1_024, 4_096, 192, 192, 2_560),
-        (1_024, resource.RLIM_INFINITY, 192, 192, 2_560),
-        (1_024, 1_024, 192, 64, 1_024),
-        (100, 100, 192, 1, 100),
-        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 192, 192, None),
-    ],
-)
-def test_the_limit_of_open_files_is_raised_for_many_workers_or_allows_fewer(
-    soft: int,
-    hard: int,
-    wanted: int,
-    workers: int,
-    raised_to: int | None,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    limits: list[int] = []
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
-    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit[0]))
-
-    assert affordable(wanted) == workers
-    assert limits == ([] if raised_to is None else [raised_to])
+    assert [worker.process.exitcode for worker in workers] == [-signal.SIGKILL] * 2
