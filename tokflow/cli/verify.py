@@ -69,7 +69,7 @@ def main(
     if json:
         print_json({"num_problems": num_problems, "outputs": results})
     else:
-        outputs = counted(sum(verified.is_output for verified in results), "output")
+        outputs = counted(len(results), "output")
         print(f"{outputs}: {counted(num_problems, 'problem') if num_problems else 'all well'}")
     return FAILED if num_problems else exit_status(broken.values())
 
@@ -83,10 +83,7 @@ def _verify_datasets(datasets: Sequence[Dataset], *, all_documents: bool) -> Ite
 
 def _print(verified: Verification) -> None:
     note = f" ({'; '.join(verified.notes)})" if verified.notes else ""
-    if not verified.is_output:
-        print_styled(("note", "dim"), f"  {verified.name}: {verified.shown}{note}")
-    else:
-        state = ("failed", "red") if verified.problems else ("ok", "green")
-        print_styled(state, f"  {verified.name}  {verified.folder.name}{note}")
+    state = ("failed", "red") if verified.problems else ("ok", "green")
+    print_styled(state, f"  {verified.name}  {verified.folder.name}{note}")
     for problem in verified.problems:
         print_error(problem)

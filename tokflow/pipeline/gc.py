@@ -15,7 +15,7 @@ from tokflow.stage import RAW
 from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import is_output_name
 from tokflow.store.store import Store, StoredOutput
-from tokflow.store.stored_outputs import PassedBy, Unreadable, made_in, walk
+from tokflow.store.stored_outputs import Unreadable, made_in, walk
 
 LEFTOVER_SECONDS = 86_400
 """What another machine has not finished, on a disk that both have or at a URL, is garbage when
@@ -94,8 +94,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     stored = [
         found
         for found in walk(dataset.store, dataset.folder)
-        if not isinstance(found, PassedBy)
-        and is_output_name(found.folder.name)  # else a copy, which somebody put there
+        if is_output_name(found.folder.name)  # else a copy, which somebody put there
         and fetched not in found.folder.parents
     ]
     unreadable = [found for found in stored if isinstance(found, Unreadable)]

@@ -167,7 +167,7 @@ def given(output: Stored, name: str) -> None:
         everyone = tuple(_open)
         own = [reading for reading in everyone if reading.thread == threading.get_ident()]
         for reading in own or everyone:
-            reading.give(_file(output, name, entry))
+            reading.give(_File(output, name, entry, f"{output.folder}/{name}"))
 
 
 def is_compared() -> bool:
@@ -176,7 +176,7 @@ def is_compared() -> bool:
 
 
 @contextmanager
-def report_damage_on_error(*outputs: Stored, only: Container[str] | None = None) -> Iterator[None]:
+def report_damage_on_error(*outputs: Stored) -> Iterator[None]:
     """Let an error of the block, which reads files of `outputs`, give way to the damage that may be
     its cause. The files are compared with their manifests then, and only then: damage that makes no
     error is not found.
@@ -188,7 +188,7 @@ def report_damage_on_error(*outputs: Stored, only: Container[str] | None = None)
     except TokflowError:
         raise
     except Exception as error:
-        _raise_damage(_here(_files(outputs, only)), cause=error)
+        _raise_damage(_here(_files(outputs, None)), cause=error)
         raise
 
 
@@ -216,7 +216,8 @@ def check_files(*outputs: Stored, only: Container[str] | None = None, fetches: b
 def trust_files(output: Stored) -> None:
     """Remember that this process has just hashed the files of `output` while it made them."""
     for file in _files([output], None):
-        file.trust()
+        if (stamp := file.stamp()) is not None:
+            arrived[file.path] = file.entry, stamp
 
 
 Whole: TypeAlias = Mapping[str, tuple[FileEntry, Stamp]]
@@ -245,11 +246,6 @@ class _File:
         except OSError:
             return None
 
-    def trust(self) -> None:
-        """Remember that the file is whole as it looks now."""
-        if (stamp := self.stamp()) is not None:
-            arrived[self.path] = self.entry, stamp
-
     def is_whole(self, look: Stamp | None) -> bool:
         """Return whether it is known that the file was whole when it looked so."""
         entry, stamp = arrived.get(self.path, (None, None))
@@ -276,13 +272,9 @@ class _File:
         return replace(now, ctime_ns=0) != replace(before, ctime_ns=0)
 
 
-def _file(output: Stored, name: str, entry: FileEntry) -> _File:
-    return _File(output, name, entry, f"{output.folder}/{name}")
-
-
 def _files(outputs: Iterable[Stored], only: Container[str] | None) -> list[_File]:
     return [
-        _file(output, name, entry)
+        _File(output, name, entry, f"{output.folder}/{name}")
         for output in outputs
         for name, entry in output.manifest.files.items()
         if only is None or name in only

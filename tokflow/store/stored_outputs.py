@@ -22,24 +22,12 @@ from tokflow.errors import (
 from tokflow.store.latest import LATEST, named_by, resolved
 from tokflow.store.manifest import (
     MANIFEST_NAME,
-    VERDICTS_NAME,
     holds_output,
     is_complete,
     is_output_name,
 )
 from tokflow.store.store import Store, StoredOutput
-from tokflow.store.unfinished import BLOCKS_PREFIX
 from tokflow.store.urls import OF_OBJECT_STORES, check_slashes, is_url
-
-FILES_BESIDE = {
-    "hashes.jsonl",
-    "hub.json",
-    "checks.jsonl",
-    "failures.json",
-    "recorded.json",
-    "report.html",
-}
-"""Files that tokflow keeps beside outputs, passed by without a word; so are pictures of reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +38,14 @@ class Unreadable:
     error: TokflowError | OSError
 
 
-@dataclass(frozen=True, slots=True)
-class PassedBy:
-    """Something that is no output, and was not looked at."""
-
-    store: Store
-    path: Path
-    reason: str
-
-
-def walk(store: Store, folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
-    """Yield what is in a folder of a store and below it, sorted by path.
+def walk(store: Store, folder: Path) -> Iterator[StoredOutput | Unreadable]:
+    """Yield the outputs in a folder of a store and below it, sorted by path.
 
     An output is a folder called by 16 hexadecimal digits, as no part of a partition key is, that is
     not empty; or one called otherwise that holds a manifest, as an export that was copied out of
     its store. Outputs are not entered, nor are folders whose names begin with a dot, nor links: of
-    all of them but the link `latest` it is said that they were not.
+    a link to a folder other than `latest` it is said that it was not. All else is passed by.
     """
-    strays: list[str] = []
     try:
         paths = sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -75,31 +53,14 @@ def walk(store: Store, folder: Path) -> Iterator[StoredOutput | Unreadable | Pas
     except OSError as error:
         yield Unreadable(folder, error)
         return
-    for path in paths:
-        if path.name.startswith("."):
-            if reason := _why_hidden(path):
-                yield PassedBy(store, path, reason)
-        elif path.is_symlink():
-            if path.is_dir() and path.name != LATEST:
+    for path in (of for of in paths if not of.name.startswith(".") and of.is_dir()):
+        if path.is_symlink():
+            if path.name != LATEST:
                 yield Unreadable(path, _not_followed(path))
-        elif _is_beside(path):
-            continue
-        elif not path.is_dir():
-            strays.append(path.name)
         elif (found := look_at(store, path)) is not None:
             yield found
         else:
-            yield from _inside(store, path)
-    if strays:
-        more = f" and {len(strays) - 3:,} more" if len(strays) > 3 else ""
-        yield PassedBy(store, folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
-
-
-def _is_beside(path: Path) -> bool:
-    """Return whether a path is a file that tokflow keeps beside outputs."""
-    if path.name == LATEST and named_by(path) is not None:
-        return True
-    return path.is_file() and path.name in FILES_BESIDE
+            yield from walk(store, path)
 
 
 def find_output(path: str | Path) -> StoredOutput:
@@ -118,11 +79,7 @@ def output_in(store: Store, path: Path) -> StoredOutput:
     `find_output`."""
     if (found := output_at(store, path)) is not None:
         return found
-    below = [
-        found
-        for found in walk(store, resolved(path))
-        if isinstance(found, StoredOutput | Unreadable)
-    ]
+    below = list(walk(store, resolved(path)))
     if len(below) == 1:
         [only] = below
         if isinstance(only, Unreadable):
@@ -209,15 +166,6 @@ def look_at(store: Store, folder: Path) -> StoredOutput | Unreadable | None:
         return Unreadable(folder, error)
 
 
-def _why_hidden(path: Path) -> str:
-    """Return what something hidden is, which is never entered; empty for what is tokflow's own."""
-    if path.name.endswith(".tmp"):
-        return "unfinished"
-    if path.name.startswith(BLOCKS_PREFIX):
-        return "blocks of a remote raw file; reading it again checks them"
-    return "hidden" if path.is_dir() and path.name != VERDICTS_NAME else ""
-
-
 def _not_followed(link: Path) -> MissingOutputError:
     return MissingOutputError(
         where=link,
@@ -225,16 +173,6 @@ def _not_followed(link: Path) -> MissingOutputError:
         found=f"a link to {link.readlink()}, which is not followed",
         remedy="name the folder that it leads to",
     )
-
-
-def _inside(store: Store, folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
-    """Yield what is in a folder that is no output itself; one line for one without outputs."""
-    inside = list(walk(store, folder))
-    if any(not isinstance(each, PassedBy) for each in inside):
-        yield from inside
-    elif inside or not any(folder.iterdir()):  # else all in it are files beside outputs
-        has_files = any(not path.is_dir() for path in folder.rglob("*"))
-        yield PassedBy(store, folder, "holds no output" if has_files else "an empty folder")
 
 
 def open_store(store: str | Path) -> Store:

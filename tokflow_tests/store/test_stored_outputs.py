@@ -10,7 +10,7 @@ from tokflow.audit.verify.verification import verify_path
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.store import Store, StoredOutput
-from tokflow.store.stored_outputs import PassedBy, Unreadable, find_output, newest_output, walk
+from tokflow.store.stored_outputs import Unreadable, find_output, newest_output, walk
 from tokflow_tests.outputs import edit_manifest, problems_at
 from tokflow_tests.tiny import build, copy_of, declare, declare_small
 
@@ -32,14 +32,6 @@ def store(built: Path, tmp_path: Path) -> Path:
 def only_in(folder: Path) -> Path:
     (inside,) = (path for path in folder.iterdir() if not path.is_symlink())
     return inside
-
-
-def notes(path: Path) -> dict[str, str]:
-    return {
-        str(verified.folder.relative_to(path)): verified.notes[0]
-        for verified in verify_path(path)
-        if not verified.is_output
-    }
 
 
 def test_a_store_that_was_built_is_outputs_and_nothing_else(store: Path):
@@ -83,28 +75,13 @@ def test_what_cannot_be_read_is_a_problem_of_the_store(store: Path, tmp_path: Pa
     )
 
 
-def test_what_is_no_output_is_named_and_no_problem(store: Path):
+def test_what_is_no_output_is_passed_by(store: Path):
     shutil.copytree(store / "small/tokenizer", store / "small/tokens/.a.0.1.2.tmp")
     shutil.copytree(store / "small/tokenizer", store / "small/split/.hidden")
     (store / "small/mine/inner").mkdir(parents=True)
     (store / "small/tokens/a.jsonl/notes.txt").write_text("mine")
 
-    assert problems_at(store) == []
-    assert notes(store) == {
-        "small/tokens/.a.0.1.2.tmp": "unfinished",
-        "small/split/.hidden": "hidden",
-        "small/mine": "an empty folder",
-        "small/tokens/a.jsonl": "notes.txt: belongs to no output",
-    }
-
-
-def test_what_a_kill_left_of_a_link_is_unfinished_and_no_problem(store: Path):
-    exports = store / "small/exports/bin"
-    (exports / ".latest.0.1.2.tmp").symlink_to(only_in(exports).name, target_is_directory=True)
-
-    notes = [found.reason for found in walk(Store(store), store) if isinstance(found, PassedBy)]
-
-    assert notes == ["unfinished"]
+    assert [type(each) for each in walk(Store(store), store)] == [StoredOutput] * NUM_OUTPUTS
     assert problems_at(store) == []
 
 
@@ -129,7 +106,6 @@ def test_a_raw_file_called_manifest_is_no_manifest(text: str, store: Path):
         (folder / "manifest.json").write_text(text, encoding="latin-1")
 
     assert problems_at(store) == []
-    assert notes(store)["small/raw"] == "holds no output"
 
 
 def test_a_partition_may_be_called_manifest(store: Path):
@@ -218,9 +194,7 @@ def test_an_empty_folder_with_an_output_s_name_is_no_output(tmp_path: Path):
     empty = tmp_path / "tokens/a.jsonl/0123456789abcdef"
     empty.mkdir(parents=True)
 
-    assert list(walk(Store(tmp_path), tmp_path)) == [
-        PassedBy(Store(tmp_path), tmp_path / "tokens", "an empty folder")
-    ]
+    assert list(walk(Store(tmp_path), tmp_path)) == []
     with pytest.raises(MissingOutputError):
         find_output(empty)
     (empty / "tokens.bin").touch()
@@ -232,9 +206,7 @@ def test_a_folder_without_outputs_is_said_to_be_so(tmp_path: Path):
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/manifest.json").write_text('{"text": "mine"}')
 
-    assert list(walk(Store(tmp_path), tmp_path)) == [
-        PassedBy(Store(tmp_path), tmp_path / "a", "holds no output")
-    ]
+    assert list(walk(Store(tmp_path), tmp_path)) == []
     with pytest.raises(MissingOutputError, match=r"found no _tokflow/manifest\.json"):
         list(verify_path(tmp_path))
 

@@ -42,7 +42,7 @@ from tokflow.split.spans import SPLIT_VERSION, Split
 from tokflow.split.stage import SPLIT, cut_encoder
 from tokflow.stage import RAW, Stage, stage_of
 from tokflow.store.store import Store, StoredOutput
-from tokflow.store.stored_outputs import PassedBy, Unreadable, opened, output_at, output_in, walk
+from tokflow.store.stored_outputs import Unreadable, opened, output_at, output_in, walk
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.stage import TOKENIZER
@@ -67,13 +67,9 @@ class Verification:
     name: str
     """Such as `tokens of a.jsonl`."""
     folder: Path
-    shown: str = ""
-    """Name in messages of a folder that is no output."""
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Checks that could not be made, and why."""
-    is_output: bool = True
-    """False of what lies in a store and is no output: it was not looked at."""
 
 
 def verify_path(
@@ -84,11 +80,11 @@ def verify_path(
 ) -> Iterator[Verification]:
     """Yield what is found of the output at `path`, or of everything below it.
 
-    Outputs come in the order of the stages, before them those that cannot be read, after them
-    what is no output. What an output was made from is compared with it only if its own files are
-    whole; else that is yielded, too, with what is wrong with it. Of a store at a URL what is there
-    is read, whatever is in the cache. A tokenizer that is Python code is loaded only with
-    `trust_remote_code`. `stages`: those that made the outputs, parents first.
+    Outputs come in the order of the stages, before them those that cannot be read. What an output
+    was made from is compared with it only if its own files are whole; else that is yielded, too,
+    with what is wrong with it. Of a store at a URL what is there is read, whatever is in the cache.
+    A tokenizer that is Python code is loaded only with `trust_remote_code`. `stages`: those that
+    made the outputs, parents first.
 
     Raises: MissingOutputError where there is no output.
     """
@@ -105,19 +101,19 @@ def verify_path(
     if at is not None:
         yield verifier.verify(at)
         yield from (_unreadable(at.folder, error) for error in verifier.unreadable_parents)
-    elif all(isinstance(found, PassedBy) for found in below):
+    elif not below:
         output_in(store, path)  # says what is there
     for found in verifier.ahead(iter(below)):
         yield verifier.verify_any(found)
     yield from verifier.damaged_parents()
 
 
-def _ordinal(stages: tuple[Stage, ...], found: StoredOutput | Unreadable | PassedBy) -> int:
-    """Return by what is sorted: what cannot be read, the stages in their order, the rest."""
+def _ordinal(stages: tuple[Stage, ...], found: StoredOutput | Unreadable) -> int:
+    """Return by what is sorted: what cannot be read, the stages in their order."""
     if isinstance(found, StoredOutput):
         step = stage_of(stages, found.manifest)
         return 1 + stages.index(step) if step else 0
-    return 0 if isinstance(found, Unreadable) else 1 + len(stages)
+    return 0
 
 
 def _unreadable(folder: Path, error: Exception) -> Verification:
@@ -223,17 +219,11 @@ class _Verifier:
                 problem = f"{output.asset}: not built; run `tokflow run`"
             return Verification(name=output.title, folder=folder, problems=(problem,))
 
-    def verify_any(self, found: StoredOutput | Unreadable | PassedBy) -> Verification:
+    def verify_any(self, found: StoredOutput | Unreadable) -> Verification:
         """Return what is wrong with something found in a store."""
         if isinstance(found, StoredOutput):
             return self.verify(found)
-        if isinstance(found, Unreadable):
-            return _unreadable(found.folder, found.error)
-        notes = (found.reason,)
-        shown = found.store.shown(found.path)
-        return Verification(
-            name="not looked at", folder=found.path, shown=shown, notes=notes, is_output=False
-        )
+        return _unreadable(found.folder, found.error)
 
     def damaged_parents(self) -> Iterator[Verification]:
         """Yield the damaged parents that were not verified themselves."""

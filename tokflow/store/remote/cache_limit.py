@@ -35,8 +35,8 @@ NOTED_SECONDS = 60
 LOOK_SECONDS = 3_600
 """Seconds after which a process looks at the size of the cache, however little it fetched."""
 
-IN_STAGE = 2
-"""Folders between that of a place and an output right in the folder of its stage."""
+STAGE_DEPTH = 3
+"""Parts of the path of a stage's folder in the cache: place, dataset and stage."""
 
 _STAY = (MANIFEST_NAME, RUN_NAME, DAMAGE_NAME)
 _LOOKED_NAME = ".looked"
@@ -93,10 +93,15 @@ def limit_of(base: Path, *, taken: int = 0) -> int:
 class _Cached:
     """An output of which files are on this disk."""
 
-    folder: str
+    folder: Path
     used: float
     """Seconds since 1970."""
-    num_bytes: int
+    files: dict[Path, os.stat_result]
+    """Those that may go."""
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(status.st_size for status in self.files.values())
 
 
 def make_room(base: Path) -> None:
@@ -107,7 +112,7 @@ def make_room(base: Path) -> None:
             fcntl.flock(looked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        outputs = [each for place in _folders(str(base)) for each in _cached(place)]
+        outputs = list(_cached(base))
         taken = sum(each.num_bytes for each in outputs)
         limit = limit_of(base, taken=taken)
         if taken <= limit:
@@ -116,59 +121,61 @@ def make_room(base: Path) -> None:
         for each in sorted(outputs, key=lambda each: each.used):
             if too_much > 0 and each.used <= recent and _let_go(each):
                 too_much -= each.num_bytes
-        in_use = [path for each in outputs if each.used > recent for path in _of_export(each)]
-        came = [(of.st_mtime, of.st_size, path) for path in in_use if (of := _status(path))]
-        for seconds, num_bytes, path in sorted(came):
-            if too_much > 0 and seconds <= recent:
-                too_much -= num_bytes
+        in_use = [of for each in outputs if each.used > recent for of in _of_export(each)]
+        for path, status in sorted(in_use, key=lambda of: of[1].st_mtime):
+            if too_much > 0 and status.st_mtime <= recent:
+                too_much -= status.st_size
                 path.unlink(missing_ok=True)
 
 
-def _of_export(output: _Cached) -> list[Path]:
+def _of_export(output: _Cached) -> list[tuple[Path, os.stat_result]]:
     """Return the files of an export that may go while it is used, as one larger than the limit is
     by a training: loaders find them gone and bring them again. None of an output without a format,
     whose readers take a file to stay."""
     with suppress(TokflowError):
-        if "format" in read_manifest(Path(output.folder)).details:
-            found = _files(output.folder)
-            return [of for of in found if of.parent.name != OWN_FOLDER and of.suffix != ".part"]
+        if "format" in read_manifest(output.folder).details:
+            found = output.files.items()
+            return [
+                of for of in found if of[0].parent.name != OWN_FOLDER and of[0].suffix != ".part"
+            ]
     return []
 
 
 def _let_go(output: _Cached) -> bool:
     """Remove the files of an output unless it is used now; return whether it was done."""
-    with suppress(FileNotFoundError):
-        if os.stat(output.folder).st_mtime > output.used:  # noqa: PTH116
-            return False
-        for path in _files(output.folder):
-            path.unlink(missing_ok=True)
+    status = _status(output.folder)
+    if status is not None and status.st_mtime > output.used:
+        return False
+    for path in output.files:
+        path.unlink(missing_ok=True)
     return True
 
 
-def _cached(folder: str, *, depth: int = 0) -> Iterator[_Cached]:
-    """Yield the outputs in the folder of a place and below it that may go.
+def _cached(base: Path) -> Iterator[_Cached]:
+    """Yield the outputs in the folders of all places that may go.
 
     None goes that lies right in the folder of its stage: the tokenizer, of which a dataset has one,
-    and whose files are read by their paths.
+    and whose files are read by their paths. Nor does what is not finished, which is hidden: it may
+    be on its way to its URL.
     """
-    for inner in _folders(folder):
-        name = inner.rpartition("/")[2]
-        if name[0] == "." and not is_segments_folder(Path(inner)):
-            continue  # not finished: it may be on its way to its URL
-        if (found := _of_output(inner)) is None:
-            yield from _cached(inner, depth=depth + 1)
-        elif depth != IN_STAGE:
-            yield found
+    for inner, folders, _ in os.walk(base):
+        in_stage = len(Path(inner).relative_to(base).parts) == STAGE_DEPTH
+        for folder in [Path(inner, name) for name in folders]:
+            is_hidden = folder.name.startswith(".") and not is_segments_folder(folder)
+            is_output = (folder / MANIFEST_NAME).exists() and not folder.is_symlink()
+            if is_hidden or is_output:
+                folders.remove(folder.name)
+            if is_output and not is_hidden and not in_stage and (of_folder := _status(folder)):
+                files = {path: of for path in _files(folder) if (of := _status(path)) is not None}
+                used = max(of.st_mtime for of in (of_folder, *files.values()))
+                yield _Cached(folder, used, files)
 
 
-def _of_output(folder: str) -> _Cached | None:
-    """Return an output with what it takes; None where the folder is none."""
-    of_folder = _status(Path(folder))
-    if of_folder is None or not Path(folder, MANIFEST_NAME).exists():
-        return None
-    statuses = [status for path in _files(folder) if (status := _status(path)) is not None]
-    used = max(of.st_mtime for of in (of_folder, *statuses))
-    return _Cached(folder, used, sum(of.st_size for of in statuses))
+def _files(folder: Path) -> list[Path]:
+    """Return the files of an output that may go."""
+    found = (Path(inner, name) for inner, _, names in os.walk(folder) for name in names)
+    stay = {folder / name for name in _STAY}
+    return [path for path in found if path not in stay]
 
 
 def _status(path: Path) -> os.stat_result | None:
@@ -177,17 +184,3 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except FileNotFoundError:
         return None
-
-
-def _files(folder: str) -> list[Path]:
-    """Return the files of an output that may go."""
-    found = (Path(inner, name) for inner, _, names in os.walk(folder) for name in names)
-    stay = {Path(folder, name) for name in _STAY}
-    return [path for path in found if path not in stay]
-
-
-def _folders(folder: str) -> list[str]:
-    try:
-        return [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []

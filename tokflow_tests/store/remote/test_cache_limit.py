@@ -68,8 +68,8 @@ def test_an_output_that_is_removed_while_it_is_looked_at_is_passed_by(
         path.parents[1] for path in built.folder.glob("tokens/a.jsonl/*/_tokflow/manifest.json")
     ]
 
-    def files_of_removed(folder: str) -> list[Path]:
-        if folder == str(removed):
+    def files_of_removed(folder: Path) -> list[Path]:
+        if folder == removed:
             shutil.rmtree(removed, ignore_errors=True)
         return files(folder)
 
