@@ -130,7 +130,7 @@ class Reading:
 
     def give(self, file: "_File") -> None:
         """Take a file that is given away now. Raises: as the block, of a table or JSON."""
-        look = file.stamp()
+        look = Stamp.of_output(file.path)
         if look is not None and not file.is_whole(look) and not file.name.endswith(".bin"):
             _raise_damage([file])
         with self._lock:
@@ -216,7 +216,7 @@ def check_files(*outputs: Stored, only: Container[str] | None = None, fetches: b
 def trust_files(output: Stored) -> None:
     """Remember that this process has just hashed the files of `output` while it made them."""
     for file in _files([output], None):
-        if (stamp := file.stamp()) is not None:
+        if (stamp := Stamp.of_output(file.path)) is not None:
             arrived[file.path] = file.entry, stamp
 
 
@@ -239,13 +239,6 @@ class _File:
     entry: FileEntry
     path: str
 
-    def stamp(self) -> Stamp | None:
-        """Return how the file looks now; None where there is none."""
-        try:
-            return Stamp.of_output(self.path)
-        except OSError:
-            return None
-
     def is_whole(self, look: Stamp | None) -> bool:
         """Return whether it is known that the file was whole when it looked so."""
         entry, stamp = arrived.get(self.path, (None, None))
@@ -254,19 +247,19 @@ class _File:
     def problem(self) -> CorruptOutputError | None:
         """Return what is wrong with the file on this disk, read if that is not known; None where
         it is only at a URL. Nothing is fetched."""
-        look = self.stamp()
+        look = Stamp.of_output(self.path)
         if look is None and self.output.store.is_cached:
             return None
         if self.is_whole(look):
             return None
         problem = broken_file(self.output.folder, self.name, self.entry)
-        if problem is None and look is not None and look.is_still(self.stamp()):
+        if problem is None and look is not None and look.is_still(Stamp.of_output(self.path)):
             arrived[self.path] = self.entry, look
         return problem
 
     def was_replaced(self, before: Stamp | None) -> bool:
         """Return whether there is another file now, or none; links to it are no change."""
-        now = self.stamp()
+        now = Stamp.of_output(self.path)
         if now is None or before is None:
             return True
         return replace(now, ctime_ns=0) != replace(before, ctime_ns=0)

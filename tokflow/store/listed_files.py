@@ -98,10 +98,13 @@ class Stamp:
         return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
     @staticmethod
-    def of_output(path: str) -> "Stamp":
-        """Return the stamp of a file of an output: its ctime is 0 where it is in several, since
-        each that comes or goes changes it. Raises: OSError."""
-        status = os.stat(path)  # noqa: PTH116 (of many files: a Path costs as much again)
+    def of_output(path: str) -> "Stamp | None":
+        """Return the stamp of a file of an output, None where there is none: its ctime is 0 where
+        it is in several, since each that comes or goes changes it."""
+        try:
+            status = os.stat(path)  # noqa: PTH116 (of many files: a Path costs as much again)
+        except OSError:
+            return None
         stamp = Stamp.of(status)
         return replace(stamp, ctime_ns=0) if status.st_nlink > 1 else stamp
 
