@@ -195,8 +195,6 @@ def test_containers_with_one_host_name_are_different_machines(monkeypatch: pytes
 
 DAMAGES = {
     "its manifest is gone": lambda out: (out / MANIFEST_NAME).unlink(),
-    "its manifest cannot be read": lambda out: (out / MANIFEST_NAME).write_text("{"),
-    "a file is gone": lambda out: (out / "data").unlink(),
     "a file is cut short": lambda out: (out / "data").write_text("ol"),
     "it is another output": lambda out: edit_manifest(out, lambda f: f.update(version=2)),
 }

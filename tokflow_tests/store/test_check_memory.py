@@ -59,9 +59,3 @@ def test_outputs_that_are_gone_are_forgotten(tmp_path: Path):
         '["closes", "split of 2", "d1", "wrong"]',
     ]
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [NAME]
-
-
-def test_where_nothing_was_checked_there_is_nothing_to_forget(tmp_path: Path):
-    forget_gone(tmp_path)
-
-    assert list(tmp_path.iterdir()) == []

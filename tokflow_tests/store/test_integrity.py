@@ -71,10 +71,8 @@ def damage(path: Path) -> str:
     ("name", "change", "stage"),
     [
         ("tokens.bin", {"exports": ["npy"]}, "export"),
-        ("tokens.bin", {"exports": ["mds"]}, "export"),
         ("cut_tokens.bin", {"exports": ["npy"]}, "export"),
         ("documents.parquet", {"split": {"parts": CUT}}, "split"),
-        ("documents.parquet", {"packing": {"sequence_length": 3}}, "sequences"),
         ("spans.parquet", {"packing": {"sequence_length": 3}}, "sequences"),
         ("segments.parquet", {"exports": ["mds"]}, "export"),
     ],

@@ -1,7 +1,7 @@
 """Equal files of a dataset are one file, which nobody may write to."""
 
 import os
-import subprocess
+import signal
 import sys
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.store import integrity
+from tokflow.store.atomic import new_folder
 from tokflow.store.integrity import Reading
 from tokflow.store.listed_files import broken_files
-from tokflow.store.manifest import FileEntry
+from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import walk
 from tokflow_tests.disks import flip
@@ -23,38 +24,31 @@ from tokflow_tests.tiny import build, declare
 TEXTS = {"a.jsonl": ["one two three " * 2500], "b.jsonl": ["four " * 3000]}
 PARTS = {"train": {"fraction": 1.0}}
 
-WRITE_AND_KILL_AT_NTH_STEP = """
-import os, signal, sys
-from pathlib import Path
-from tokflow.store.atomic import new_folder
-from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
-from tokflow.store.store import Store, StoredOutput
-from tokflow.store.stored_outputs import walk
-
-dataset, name, left = Path(sys.argv[1]), sys.argv[2], [int(sys.argv[3])]
-
-def kill(event, arguments):
-    if event in ("os.link", "os.chmod", "os.rename", "open") and ".tmp" in str(arguments[0]):
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(kill)
-recipe = Recipe(stage="export", version=1, config={"name": name}, parents={})
-folder = dataset / "exports" / name / recipe.fingerprint[:16]
-with new_folder(folder, Store(dataset.parent)) as temporary:
-    (temporary / "tokens").write_bytes(b"token" * 20_000)
-    manifest = Manifest(
-        recipe=recipe, dataset="d", partition=None, counts={}, files=checksums(temporary)
-    )
-    write_manifest(temporary, manifest, run={})
-"""
-
 
 def is_killed(dataset: Path, name: str, step: int) -> bool:
-    """Write an export of this name, whose bytes are those of all; return whether it was killed."""
-    command = [sys.executable, "-c", WRITE_AND_KILL_AT_NTH_STEP, dataset, name, str(step)]
-    return subprocess.run(command, check=False).returncode != 0
+    """Write an export of this name, whose bytes are those of all, in a process that is killed at a
+    step; return whether it was."""
+    if (process := os.fork()) == 0:
+        left = [step]
+
+        def kill(event: str, arguments: tuple[object, ...]) -> None:
+            if event in ("os.link", "os.chmod", "os.rename", "open") and ".tmp" in str(
+                arguments[0]
+            ):
+                left[0] -= 1
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(kill)
+        recipe = Recipe(stage="export", version=1, config={"name": name}, parents={})
+        folder = dataset / "exports" / name / recipe.fingerprint[:16]
+        with new_folder(folder, Store(dataset.parent)) as temporary:
+            (temporary / "tokens").write_bytes(b"token" * 20_000)
+            files = checksums(temporary)
+            manifest = Manifest(recipe=recipe, dataset="d", partition=None, counts={}, files=files)
+            write_manifest(temporary, manifest, run={})
+        os._exit(0)
+    return os.waitpid(process, 0)[1] != 0
 
 
 def declared(folder: Path, **fields: object) -> Dataset:
@@ -194,6 +188,7 @@ def test_garbage_counts_a_file_with_its_last_name(tmp_path: Path):
     assert sum(garbage.values()) < the(last, "last.bin").stat().st_size
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork beside threads
 def test_what_is_killed_while_it_links_leaves_nothing_wrong(tmp_path: Path):
     dataset, num_kills = tmp_path / "d", 0
     assert not is_killed(dataset, "bin", 0)

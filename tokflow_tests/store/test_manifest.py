@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.store.listed_files import is_intact
@@ -191,11 +189,15 @@ def test_a_flipped_bit_is_found_in_every_byte(tmp_path: Path):
             read_manifest(tmp_path)
 
 
+NAMES = ["../data", "/etc/passwd", "a//b", "a/./b", "a/..", "a/", "", "a\\b", "a\0b"]
+
+
 @pytest.mark.parametrize(
-    "name", ["../data", "/etc/passwd", "a//b", "a/./b", "a/..", "a/", "", "a\\b", "a\0b", 5]
-)
-@pytest.mark.parametrize("where", ["files", "partition", "parents", "parts"])
-def test_a_name_that_leads_out_of_the_folder_is_refused(name: object, where: str, tmp_path: Path):
+    ("where", "name"),
+    [*(("files", name) for name in NAMES), ("partition", "../a"), ("partition", 5),
+     ("parents", "../a"), ("parts", "../a")],
+)  # fmt: skip
+def test_a_name_that_leads_out_of_the_folder_is_refused(where: str, name: object, tmp_path: Path):
     entry = {"num_bytes": 0, "sha256": SHA256_OF_ABC}
     changes: dict[str, Callable[[dict[str, Any]], None]] = {
         "files": lambda fields: fields["files"].update({name: entry}),
@@ -203,8 +205,6 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(name: object, where: str
         "parents": lambda fields: fields["parents"].update({name: SHA256_OF_ABC}),
         "parts": lambda fields: fields["details"].update(parts=["train", name]),
     }
-    if not isinstance(name, str) and where in ("files", "parents"):
-        return  # JSON has no such key
     make_output(tmp_path / "out")
 
     edit_manifest(tmp_path / "out", changes[where])
@@ -258,20 +258,11 @@ def test_a_folder_with_the_name_of_another_fingerprint_is_refused(tmp_path: Path
         read_manifest(tmp_path / ("0" * 16))
 
 
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=20,
-)
-
-
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
-@given(st.dictionaries(st.text(), JSON, min_size=1))
-def test_a_manifest_is_the_json_of_python_with_a_digest(fields: dict[str, Any]):
+def test_a_manifest_is_the_json_of_python_with_a_digest():
+    fields = {
+        "é\x00\u2028": [None, True, 1e-05, 0.30000000000000004, -(2**70), 1e300, [], {}],
+        "a": {"b": {"": '\x7f"\\/', "\U0001f600": [[1], {"c": 0.0}]}},
+    }
     text = json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
     lines = sealed(fields).splitlines(keepends=True)
@@ -286,12 +277,3 @@ def test_the_digest_can_be_checked_without_tokflow(tmp_path: Path):
 
     digest = hashlib.sha256(b"\n".join([first, *rest])).hexdigest()
     assert line.decode() == f' "digest": "{digest}",'
-
-
-def test_a_manifest_can_be_read_without_tokflow(tmp_path: Path):
-    make_output(tmp_path / "größe")
-
-    fields = json.loads((tmp_path / "größe" / "_tokflow/manifest.json").read_text(encoding="utf-8"))
-
-    assert fields["format_version"] == 2
-    assert fields["files"]["data"] == {"num_bytes": 3, "sha256": SHA256_OF_ABC}

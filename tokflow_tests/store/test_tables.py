@@ -53,25 +53,22 @@ def test_the_rows_of_one_part_come_in_order(path: Path):
     assert columns["is_cut"].tolist() == [True, False, False, True, True]
 
 
-@pytest.mark.parametrize(
-    ("sequences", "is_cut"),
-    [((0, 2), [True, False]), ((2, 4), [False, True]), ((4, 5), [True]), ((5, 9), [])],
-)
-def test_sequences_are_from_the_first_to_before_the_second(
-    sequences: tuple[int, int], is_cut: list[bool], path: Path
-):
-    columns = read_part(path, "train", ["is_cut"], sequences=sequences)
+def test_sequences_are_from_the_first_to_before_the_second(path: Path):
+    for sequences, is_cut in {
+        (0, 2): [True, False],
+        (2, 5): [False, True, True],
+        (5, 9): [],
+    }.items():
+        columns = read_part(path, "train", ["is_cut"], sequences=sequences)
 
-    assert list(columns) == ["is_cut"]
-    assert columns["is_cut"].tolist() == is_cut
+        assert list(columns) == ["is_cut"]
+        assert columns["is_cut"].tolist() == is_cut
 
 
-@pytest.mark.parametrize("row_group_size", [2, 100])
-@pytest.mark.parametrize("sequences", [None, (1, 3), (7, 9)])
+@pytest.mark.parametrize("sequences", [None, (1, 3)])
 def test_parts_read_together_are_those_read_one_by_one(
-    sequences: tuple[int, int] | None, row_group_size: int, path: Path
+    sequences: tuple[int, int] | None, path: Path
 ):
-    pq.write_table(pq.read_table(path), path, row_group_size=row_group_size)
     names, columns = ["validation", "test", "train"], ["sequence", "is_cut"]
 
     together = read_parts(path, names, columns, sequences=sequences)
@@ -121,7 +118,7 @@ def numbers(*sizes: int) -> list[pa.Table]:
     ]
 
 
-@pytest.mark.parametrize("sizes", [[11], [1] * 11, [4, 4, 3], [0, 5, 6, 0], [9, 2]])
+@pytest.mark.parametrize("sizes", [[1] * 11, [0, 5, 6, 0], [9, 2]])
 def test_row_groups_do_not_depend_on_how_the_rows_come(
     sizes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -161,7 +158,7 @@ def test_a_table_without_rows_can_be_read(tmp_path: Path):
     assert read_part(path, "train", ["sequence"])["sequence"].tolist() == []
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint16, np.uint32, np.float64, bool])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint16, np.float64, bool])
 def test_numbers_come_back_from_arrow_as_they_went(dtype):
     for length in (0, 1, 7, 8, 9, 1000):
         values = (np.arange(length) * 7 % 3).astype(dtype)
@@ -202,13 +199,12 @@ def test_texts_are_the_strings_byte_for_byte():
     assert to_texts([]).to_pylist() == []
 
 
-@pytest.mark.parametrize("text", ["", "a", "größe"])
-@pytest.mark.parametrize("times", [0, 1, 5])
-def test_a_repeated_text_stands_in_every_row(text, times):
-    array = repeated(text, times)
+def test_a_repeated_text_stands_in_every_row():
+    for text, times in (("", 5), ("größe", 0), ("größe", 5)):
+        array = repeated(text, times)
 
-    array.validate(full=True)
-    assert array.to_pylist() == [text] * times
+        array.validate(full=True)
+        assert array.to_pylist() == [text] * times
 
 
 def test_a_table_lacking_a_column_is_an_error():

@@ -12,14 +12,13 @@ from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
-from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.store.store import Store
-from tokflow_tests.outputs import problems_at, problems_of, token_lists
+from tokflow_tests.outputs import problems_of, token_lists
 from tokflow_tests.tiny import build, save_tokenizer, write_texts
 from tokflow_tests.wrong_engine import use_wrong_engine
 
@@ -231,13 +230,3 @@ def test_verify_finds_what_no_run_has_compared_and_the_next_run_mends_it(tmp_pat
     assert engines(build(dataset)) == {"a.jsonl": "tokenizers"}
     assert shards(dataset) == {"a.jsonl": true_tokens(*UNSEEN)}
     assert problems_of(dataset) == []
-
-
-def test_gc_and_verify_leave_the_verdict_alone(tmp_path: Path):
-    write_texts(tmp_path / "one" / "a.jsonl", ["strange"])
-    dataset = declare(tmp_path)
-    build(dataset)
-
-    assert find_garbage(dataset, keep=0) == {}
-    assert problems_of(dataset) == problems_at(tmp_path / "store") == []
-    assert (tmp_path / "store" / ".verdicts").is_dir()

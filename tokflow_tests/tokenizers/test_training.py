@@ -39,7 +39,7 @@ def test_the_number_of_threads_does_not_matter(tmp_path: Path):
     program = (
         "import sys; from pathlib import Path;"
         "from tokflow.tokenizers.training import _find_merges;"
-        "Path(sys.argv[2]).write_text(repr(_find_merges(Path(sys.argv[1]), 344, 'gpt2')))"
+        "Path(sys.argv[2]).write_text(repr(_find_merges((Path(sys.argv[1]), 344, 'gpt2'), None)))"
     )
 
     subprocess.run(

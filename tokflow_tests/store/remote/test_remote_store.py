@@ -30,8 +30,6 @@ OBJECTS = {
     "path",
     [
         "",
-        "small",
-        "small/exports",
         "small/exports/bin",
         f"small/exports/bin/{FINGERPRINT}/train.bin",
         f"small/tokens/manifests/a.jsonl/{FINGERPRINT}",
@@ -99,11 +97,9 @@ def test_a_url_that_nothing_is_written_to_is_no_store(url: str):
     "url",
     [
         "s3://",
-        "s3:///a",
         "file:///",
         "memory://",
         "s3://bucket/../a",
-        "s3://bucket/a/..",
         "s3://bucket//a",
         "simplecache::s3://me:hidden@bucket/a",
         " s3://me:hidden@bucket/a",

@@ -31,7 +31,9 @@ def test_ranges_of_one_object_that_follow_each_other_are_one(
     assert parts_of([Piece("k", 0, 4), Piece("", 4, 4), Piece("k", 4, 9)]) == [[Piece("k", 0, 9)]]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # of a busy machine
 @given(st.lists(st.tuples(st.integers(0, 100), st.booleans()), max_size=12))
 def test_parts_are_the_pieces_end_to_end_and_all_but_the_last_are_long(
     pieces: list[tuple[int, bool]],
