@@ -18,7 +18,6 @@ from typing import Protocol, Self, TypeAlias
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.store.copies import forget_copies
-from tokflow.store.latest import LATEST, make_latest, named_by
 from tokflow.store.links import LINKED_BYTES
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME, is_complete, read_manifest
 
@@ -182,23 +181,6 @@ def check_name(name: object, *, where: str, becomes: str, marks: str) -> None:
             found=repr(name),
             remedy="rename it",
         )
-
-
-def point_latest_to(folder: Path) -> None:
-    """Let `latest` beside `folder` lead to it, in one step.
-
-    Raises: OSError, also where anything else has that name.
-    """
-    link = folder.parent / LATEST
-    if named_by(link) == folder.resolve():
-        return
-    temporary = begun_beside(link)
-    try:
-        with naming(link, temporary):
-            make_latest(temporary, folder.name)
-            temporary.replace(link)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def is_leftover(path: Path, *, seconds: float) -> bool:

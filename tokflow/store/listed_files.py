@@ -32,17 +32,13 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
     Raises: CorruptOutputError.
     """
     for name, entry in manifest.files.items():
-        num_bytes = _size(f"{folder}/{name}")
+        try:  # of many files: a Path costs as much again
+            num_bytes = os.stat(f"{folder}/{name}").st_size  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            num_bytes = None
         if num_bytes != entry.num_bytes:
             found = "no file" if num_bytes is None else f"{num_bytes:,}"
             raise damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
-
-
-def _size(path: str) -> int | None:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116 (of many files: a Path costs as much again)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def broken_files(folder: Path, manifest: Manifest) -> list[CorruptOutputError]:

@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store import links
-from tokflow.store.atomic import in_use, new_file, point_latest_to, sync, sync_all
+from tokflow.store.atomic import begun_beside, in_use, naming, new_file, sync, sync_all
 from tokflow.store.config import expanded
 from tokflow.store.integrity import ReadAgainError, Stored, given
+from tokflow.store.latest import LATEST, make_latest, named_by
 from tokflow.store.listed_files import Stamp, broken_files, check_sizes
 from tokflow.store.manifest import (
     MANIFEST_NAME,
@@ -234,8 +235,18 @@ class Store:
             sync(changed)
 
     def point_latest(self, folder: Path) -> None:
-        """Let `latest` beside an export lead to it. Raises: OSError."""
-        point_latest_to(folder)
+        """Let `latest` beside an export lead to it, in one step. Raises: OSError, also where
+        anything else has that name."""
+        link = folder.parent / LATEST
+        if named_by(link) == folder.resolve():
+            return
+        temporary = begun_beside(link)
+        try:
+            with naming(link, temporary):
+                make_latest(temporary, folder.name)
+                temporary.replace(link)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def segments(self, folder: Path, *, stay_here: bool) -> tuple["Store", Path]:
         """Return where segments of an output are kept until it is joined; `stay_here`: one machine

@@ -22,8 +22,14 @@ def read_verdict(folder: Path, fingerprint: str) -> str | None:
 
     A verdict that cannot be read is one all the same.
     """
-    found = map(_read, _paths(folder, fingerprint))
-    return next((verdict for verdict in found if verdict is not None), None)
+    for path in _paths(folder, fingerprint):
+        try:
+            return str(json.loads(path.read_text(encoding="utf-8"))["difference"])
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError, LookupError, TypeError):
+            return f"{path} cannot be read"
+    return None
 
 
 def write_verdict(tokenizer: InStore, difference: str) -> None:
@@ -53,15 +59,6 @@ def spread_verdict(tokenizer: InStore) -> None:
     for path in paths if known else ():
         if path not in known:
             tokenizer.store.write_beside(path, known[0].read_bytes())
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["difference"])
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, LookupError, TypeError):
-        return f"{path} cannot be read"
 
 
 def _paths(folder: Path, fingerprint: str) -> list[Path]:

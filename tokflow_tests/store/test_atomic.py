@@ -9,7 +9,7 @@ import pytest
 
 from tokflow.errors import ForeignOutputError, TokflowError
 from tokflow.store import atomic
-from tokflow.store.atomic import NewFolders, is_leftover, new_file, new_folder, point_latest_to
+from tokflow.store.atomic import NewFolders, is_leftover, new_file, new_folder
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     checksums,
@@ -363,7 +363,7 @@ def test_the_next_writer_of_a_file_removes_what_a_dead_one_left(tmp_path: Path):
 def test_latest_leads_somewhere_at_every_moment(tmp_path: Path):
     write(tmp_path / "a")
     write(tmp_path / "b")
-    point_latest_to(tmp_path / "a")
+    Store(tmp_path).point_latest(tmp_path / "a")
     seen: set[str] = set()
     is_over = threading.Event()
 
@@ -379,8 +379,8 @@ def test_latest_leads_somewhere_at_every_moment(tmp_path: Path):
     thread = threading.Thread(target=look)
     thread.start()
     for _ in range(100):
-        point_latest_to(tmp_path / "b")
-        point_latest_to(tmp_path / "a")
+        Store(tmp_path).point_latest(tmp_path / "b")
+        Store(tmp_path).point_latest(tmp_path / "a")
     is_over.set()
     thread.join()
     sys.setswitchinterval(usual)
@@ -391,10 +391,10 @@ def test_latest_leads_somewhere_at_every_moment(tmp_path: Path):
 
 def test_pointing_latest_where_it_points_touches_nothing(tmp_path: Path):
     write(tmp_path / "a")
-    point_latest_to(tmp_path / "a")
+    Store(tmp_path).point_latest(tmp_path / "a")
     before = (tmp_path / "latest").lstat().st_ino
 
-    point_latest_to(tmp_path / "a")
+    Store(tmp_path).point_latest(tmp_path / "a")
 
     assert (tmp_path / "latest").lstat().st_ino == before
 
@@ -404,7 +404,7 @@ def test_a_folder_in_the_place_of_latest_is_named_and_nothing_is_left(tmp_path: 
         (tmp_path / name).mkdir()
 
     with pytest.raises(OSError, match="latest'") as raised:
-        point_latest_to(tmp_path / "a")
+        Store(tmp_path).point_latest(tmp_path / "a")
 
     assert str(raised.value.filename) == str(tmp_path / "latest")
     assert names_in(tmp_path) == ["a", "latest"]

@@ -173,16 +173,6 @@ def _has_inode(path: Path, inode: int) -> bool:
         return False
 
 
-def drop_cached(path: Path) -> None:
-    """Remove the copy of a file, which is not as it should be, from this disk. One that another
-    thread or process fetches now stays."""
-    path.unlink(missing_ok=True)
-    if part_path(path).exists():
-        with alone(path) as part:
-            if part is not None:
-                part.unlink()
-
-
 SMALL_BYTES = 1 << 24
 """Size up to which a file is fetched whole, by one request."""
 

@@ -24,7 +24,7 @@ from tokflow.store.manifest import (
     read_manifest,
 )
 from tokflow.store.remote.cache_limit import note_bytes
-from tokflow.store.remote.cached_files import drop_cached, fetched, key_of
+from tokflow.store.remote.cached_files import fetched, key_of
 from tokflow.store.remote.mirror import is_known_damaged, note_damage
 from tokflow.store.remote.objects import Piece, for_each
 from tokflow.store.remote.places import Place
@@ -229,7 +229,7 @@ def _of_manifest(place: Place, output: Stored) -> list[TokflowError]:
 
 
 def _of_file(place: Place, output: Stored, name: str) -> list[TokflowError]:
-    drop_cached(output.folder / name)
+    (output.folder / name).unlink(missing_ok=True)
     try:
         fetched(place, output, name)
     except (CorruptOutputError, MissingOutputError) as error:

@@ -196,7 +196,7 @@ class RemoteStore(Store):
             super().link(output, name, new)
 
     def forget(self, path: Path) -> bool:
-        cached_files.drop_cached(path)
+        path.unlink(missing_ok=True)
         return True
 
     def run(self, folder: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.store.integrity import check_files
-from tokflow.store.remote.cached_files import alone, drop_cached, part_path
+from tokflow.store.remote.cached_files import alone, part_path
 from tokflow.store.remote.publication import remove_published
 from tokflow_tests.object_store import ObjectStore, another_machine
 from tokflow_tests.outputs import fetched, place_of
@@ -76,7 +76,7 @@ def test_a_file_that_another_thread_fetches_is_not_taken_from_it(
     with object_store.counted() as count, ThreadPoolExecutor(1) as pool:
         size = pool.submit(_size, path)
         wait_until(part_path(path).exists)
-        drop_cached(path)
+        built.store.forget(path)
         assert _size(path) == size.result()
     assert count["GET"] == 1
 
