@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tokflow.loaders import open_rows
 from tokflow.store.remote.places import objects_at
 from tokflow_tests.cli.commands import refused, run
 from tokflow_tests.hub import Hub
@@ -83,21 +82,6 @@ def test_of_one_export_no_manifests_come_but_those_that_are_needed(
     places = [path.parents[2] for path in (machine / "cache").rglob("_tokflow/manifest.json")]
     here = sorted(place.relative_to(place.parents[1]).as_posix() for place in places)
     assert here == sorted(["exports/bin", "small/tokenizer", *parents])
-
-
-def test_an_export_that_was_copied_to_a_url_is_read_there(url: str, machine: Path):
-    run("run", "--config", write_yaml(machine, store="here", exports=["bin"]))
-    export = (machine / "here/small/exports/bin/latest").resolve()
-    copy = f"{url}-copied/bin"
-    for path in filter(Path.is_file, export.rglob("*")):
-        objects_at(copy).put(path.relative_to(export).as_posix(), path.read_bytes())
-
-    shown, verified = run("inspect", f"{copy}/train.bin"), run("verify", copy)
-
-    assert "train: tokens 0 to 72" in shown.stdout, shown.output
-    assert verified.stdout.endswith("1 output: all well\n"), verified.output
-    rows, expected = (open_rows(of, "train", 8)[:] for of in (copy, export))
-    assert rows["input_ids"].tolist() == expected["input_ids"].tolist()
 
 
 def test_a_mixture_is_read_with_the_manifests_of_its_sources(url: str, machine: Path):
