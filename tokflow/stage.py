@@ -35,10 +35,6 @@ class Input:
     remedy: str = "fix what is wrong with them"
     """What to do where some of all are missing."""
 
-    def is_of(self, stage: str) -> bool:
-        """Return whether a stage of this name makes it."""
-        return self.stage == stage
-
     @property
     def is_of_all(self) -> bool:
         """True of the outputs of all partitions, raw files aside."""

@@ -185,7 +185,7 @@ def _num_looked_at(manifest: Manifest) -> int:
 def _sequences_close(graph: BuildGraph, output: Output) -> list[str]:
     """Every token of every part is in exactly one sequence, is a leftover token of the file, or is
     counted as dropped or repeated."""
-    return verify_sequences(graph.open_sequences(output.name, output.packing))
+    return verify_sequences(graph.open(output))
 
 
 def _export_is_complete(graph: BuildGraph, output: Output) -> list[str]:
@@ -244,7 +244,7 @@ def recheck(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
     """Compute all checks of the outputs of some files, and of exports that are there; return what
     those find that are no warnings, each a text that begins with the stage."""
     checker, found = Checker(graph, recheck=True), list[str]()
-    is_built = all(map(graph.is_built, graph.partitions))
+    is_built = not graph.unbuilt(graph.partitions)
     for step in graph.stages:
         stage = step.name
         outputs = graph.outputs_of(stage, keys)

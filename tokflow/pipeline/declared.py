@@ -103,36 +103,13 @@ def _alike(declaration: Declaration, declarations: Sequence[Declaration]) -> lis
 def _find(folder: Path, base: Path) -> Iterator[Declaration]:
     """Yield the datasets below a folder; as Dagster does, look below a YAML only if it opens its
     folder."""
-    path = _yaml_of(folder)
+    path = next((path for name in YAML_NAMES if (path := folder / name).exists()), None)
     found, types = _declarations(path, base) if path else ([], [FOLDER_TYPE])
     yield from found
     if any(of.endswith(FOLDER_TYPE) for of in types):
         for below in sorted(folder.iterdir()):
-            if below.is_dir() and not _is_passed_over(below.name):
+            if below.is_dir() and not (below.name.startswith(".") or below.name == "__pycache__"):
                 yield from _find(below, base)
-
-
-def _is_passed_over(name: str) -> bool:
-    return name.startswith(".") or name == "__pycache__"
-
-
-def _yaml_of(folder: Path) -> Path | None:
-    """Return the component file of a folder, if any."""
-    return next((path for name in YAML_NAMES if (path := folder / name).exists()), None)
-
-
-def _opens(path: Path, base: Path) -> bool:
-    """Return whether Dagster looks for components below the folder of a file."""
-    return any(of.endswith(FOLDER_TYPE) for of in _declarations(path, base)[1])
-
-
-def why_passed_over(folder: Path, project: Project) -> str | None:
-    """Return why Dagster passes over a folder of a project; None if it looks into it."""
-    if any(map(_is_passed_over, folder.relative_to(project.defs).parts)):
-        return "one that it passes over, as any hidden one"
-    above = [of for of in folder.parents if of.is_relative_to(project.defs)]
-    files = [path for of in above if (path := _yaml_of(of)) and not _opens(path, project.root)]
-    return f"one below {files[0]}, which stands for the whole folder" if files else None
 
 
 def _declarations(path: Path, base: Path) -> tuple[list[Declaration], list[str]]:

@@ -9,7 +9,7 @@ config changes, and when the output is made.
 
 import hashlib
 import json
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -62,7 +62,7 @@ def failure_key(graph: BuildGraph, stage: str, name: str, packing: str = "") -> 
     """
     dataset = graph.dataset
     try:
-        if graph.steps.get(stage) is None:
+        if stage not in graph.steps:
             decides = [source.url for source in graph.partitions[name]]
         else:
             errors = dataset.documents.model_dump_json(), dataset.tokenizer.model_dump_json()
@@ -72,30 +72,32 @@ def failure_key(graph: BuildGraph, stage: str, name: str, packing: str = "") -> 
     return hashlib.sha256(json.dumps([stage, name, *decides]).encode()).hexdigest()[:32]
 
 
-def note_failures(
-    graph: BuildGraph, failed: Sequence[StageFailure], *, tried: Iterable[str] | None = None
-) -> None:
-    """Keep failures of a build that has just ended, and drop those that are no longer true.
+def note_failures(graph: BuildGraph, failed: Sequence[StageFailure], tried: Iterable[str]) -> None:
+    """Keep failures of a build that has just ended, and drop the earlier ones of what it tried.
 
-    `tried`: the partitions that it was to build, all by default. Where nothing fails, and nothing
-    has, nothing is written. No server is asked for anything, and nothing is raised.
+    `tried`: the partitions that it was to build. Where nothing fails, and nothing has, nothing is
+    written. No server is asked for anything, and nothing is raised.
     """
     known = read_failures(graph.folder)
     if not (failed or known):
         return
     with suppress(TokflowError, OSError):
-        has_raw = set(graph.partitions if tried is None else tried)
-        has_raw -= {each.name for each in failed if each.is_raw}
-        kept = {key: of for key, of in known.items() if _is_still_true(graph, key, of, has_raw)}
+        begun = set(tried)
+        has_raw = begun - {each.name for each in failed if each.is_raw}
+
+        def was_tried(stage: str, name: str) -> bool:
+            if stage not in graph.steps:  # of a raw file
+                return name in begun
+            if not graph.is_of_file(stage):
+                return has_raw >= graph.partitions.keys()
+            return name in has_raw or name not in graph.partitions
+
+        kept = {key: of for key, of in known.items() if not was_tried(of.stage, of.name)}
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        for each in failed:
-            is_known = each.is_raw or _has_all_raw(graph, each.stage, each.name, has_raw)
-            output = each.stage, each.name, each.packing
-            if is_known and (key := failure_key(graph, *output)):
-                stage, name, packing = output
-                kept[key] = PastFailure(
-                    stage=stage, name=name, packing=packing, message=str(each.explained), time=now
-                )
+        for of in filter(lambda of: was_tried(of.stage, of.name), failed):
+            if key := failure_key(graph, of.stage, of.name, of.packing):
+                fields = {"stage": of.stage, "name": of.name, "packing": of.packing}
+                kept[key] = PastFailure(**fields, message=str(of.explained), time=now)
         if kept == known:
             return
         path = graph.folder / FAILURES_NAME
@@ -104,20 +106,5 @@ def note_failures(
             path.unlink(missing_ok=True)
             return
         with new_file(path) as temporary:
-            fields = {key: asdict(of) for key, of in newest}
-            temporary.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
-
-
-def _is_still_true(graph: BuildGraph, key: str, of: PastFailure, has_raw: Container[str]) -> bool:
-    """Return whether a failure may be met again; those that a build did not try are."""
-    if graph.steps.get(of.stage) is None:
-        return of.name not in has_raw and failure_key(graph, of.stage, of.name) == key
-    if not _has_all_raw(graph, of.stage, of.name, has_raw):
-        return of.name in graph.partitions or not graph.is_of_file(of.stage)
-    is_same = failure_key(graph, of.stage, of.name, of.packing) == key
-    return is_same and not graph.named(of.stage, of.name, of.packing).is_made
-
-
-def _has_all_raw(graph: BuildGraph, stage: str, name: str, has_raw: Container[str]) -> bool:
-    """Return whether the raw files that an output goes back to are on this disk."""
-    return all(key in has_raw for key in ([name] if graph.is_of_file(stage) else graph.partitions))
+            said = {key: asdict(of) for key, of in newest}
+            temporary.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")

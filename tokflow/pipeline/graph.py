@@ -1,6 +1,5 @@
 """Outputs that a dataset must have: their recipes and folders, computed, never guessed."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -12,13 +11,11 @@ from tokflow.documents.file_formats import check_columns
 from tokflow.errors import ConfigError, first_five
 from tokflow.exports.ahead import TokensAhead
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.output import NeededOutputs, Output
+from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import NAME_OR_RUN, LimitedFiles, RawFiles
-from tokflow.pipeline.stages import for_mixtures, up_to
-from tokflow.pipeline.supervision import check_supervised
+from tokflow.pipeline.stages import up_to
 from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource
-from tokflow.sequences.segments import FileSequences
-from tokflow.sequences.stage import SEQUENCES
+from tokflow.shown import counted
 from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
@@ -59,7 +56,7 @@ class BuildGraph:
         self.dataset: Dataset = dataset
         self.store: Store = dataset.store
         self.stages: tuple[Stage, ...] = dataset.stages
-        self.steps: dict[str, Stage] = {of.name: of for of in self.stages}
+        self.steps: Mapping[str, Stage] = {of.name: of for of in self.stages}
         """The stages by their names."""
         self.folder: Path = dataset.folder
         """Folder of all outputs of the dataset."""
@@ -68,13 +65,10 @@ class BuildGraph:
         """The file that tokens are copied to as they are made, while an export of them is built."""
         self._outputs: dict[tuple[str, str, str], Output] = {}
         self._shared: dict[Stage, Any] = {}
-        self._sections: dict[type, Any] = {}
-        self._needed = defaultdict[str, NeededOutputs](NeededOutputs)
-
-    @property
-    def of_sources(self) -> Mapping[str, "BuildGraph"]:
+        self._missing: dict[str, Output] = {}
+        """By stage: the first output that was missing where those of all partitions are needed."""
+        self.of_sources: Mapping[str, BuildGraph] = {}
         """The graphs of a mixture's sources by their names; none of a dataset with raw files."""
-        return {}
 
     def online(self) -> "BuildGraph":
         """Return the graph of a build after a plan, which looks at raw files elsewhere again."""
@@ -199,35 +193,29 @@ class BuildGraph:
 
     def outputs_of(self, stage: str, keys: Iterable[str]) -> Iterator[Output]:
         """Yield the outputs of a stage, those of raw files for the partitions `keys`."""
-        step = self.steps.get(stage)
-        for variant in step.variants(self.dataset) if step else ():
-            for key in keys if step and step.is_of_file else ("",):
+        for variant in self.steps[stage].variants(self.dataset) if stage in self.steps else ():
+            for key in keys if self.steps[stage].is_of_file else ("",):
                 yield self.output(stage, key, variant)
 
     def output(self, stage: str, key: str = "", variant: str = "") -> Output:
         """Return one output."""
-        if (known := self._outputs.get((stage, key, variant))) is not None:
-            return known
-        if (step := self.steps.get(stage)) is None:
-            raise LookupError(f"{self.dataset.name} has no stage {stage}")
-        return self._outputs.setdefault((stage, key, variant), Output(self, step, key, variant))
+        place = stage, key, variant
+        if place not in self._outputs:
+            if stage not in self.steps:
+                raise LookupError(f"{self.dataset.name} has no stage {stage}")
+            self._outputs[place] = Output(self, self.steps[stage], key, variant)
+        return self._outputs[place]
 
     def is_of_file(self, stage: str) -> bool:
         """Return whether each partition has an output of a stage."""
-        step = self.steps.get(stage)
-        return step is not None and step.is_of_file
-
-    def outputs_for_mixtures(self) -> Iterator[Output]:
-        """Yield the outputs that a mixture needs of the dataset as one of its sources."""
-        return self.outputs(until=for_mixtures(self.stages)[-1].name)
+        return stage in self.steps and self.steps[stage].is_of_file
 
     def named(self, stage: str, name: str, packing: str = "") -> Output:
         """Return one output by its name: a partition key, that of an export, or `tokenizer`."""
         if self.is_of_file(stage):
             return self.output(stage, name, packing)
-        step = self.steps.get(stage)
-        variants = step.variants(self.dataset) if step else ()
-        return self.output(stage, variant=name if name in variants else "")
+        is_variant = stage in self.steps and name in self.steps[stage].variants(self.dataset)
+        return self.output(stage, variant=name if is_variant else "")
 
     @property
     def tokenizer_output(self) -> Output:
@@ -242,40 +230,39 @@ class BuildGraph:
         """Return the split of one file."""
         return self.output(SPLIT.name, key)
 
-    def is_built(self, key: str) -> bool:
-        """Return whether all of one file is made that exports are made from."""
-        stage, variants = self._last_of_file
-        return all(self.output(stage, key, variant).is_made for variant in variants)
+    def unbuilt(self, keys: Iterable[str]) -> list[str]:
+        """Return the partitions of which something is missing that exports are made from."""
+        of_files = [of for of in self.stages if of.is_of_file and of.variants(self.dataset)]
+        stage, variants = of_files[-1].name, [*of_files[-1].variants(self.dataset)]
+        is_made = {
+            key: all(self.output(stage, key, variant).is_made for variant in variants)
+            for key in keys
+        }
+        return [key for key in is_made if not is_made[key]]
 
-    @cached_property
-    def _last_of_file(self) -> tuple[str, list[str]]:
-        found = [(of.name, [*of.variants(self.dataset)]) for of in self.stages if of.is_of_file]
-        return next(of for of in reversed(found) if of[1])
+    def check_inputs(self, stage: str, variant: str, *, are_needed: bool) -> None:
+        """Check the outputs of a stage over all partitions that another is made from.
 
-    def section(self, key: str, section: type[T]) -> T:
-        """Return a section of the YAML as it holds for one partition, or for all."""
-        if section not in self._sections:
-            self._sections[section] = self.dataset.of(section)
-        is_of_one = section is DocumentsConfig and key
-        return cast(T, self.documents(key) if is_of_one else self._sections[section])
-
-    def related(self, output: Output, stage: str, variant: str | None) -> Output:
-        """Return the output of a stage that one goes back to, of its own partition or of all."""
-        key = output.key if self.is_of_file(stage) else ""
-        variants = output.variants_from(stage)[:1] if variant is None else [variant]
-        return self.output(stage, key, *variants)
-
-    def all_inputs(self, output: Output, stage: str, variant: str | None) -> dict[str, Output]:
-        """Return the outputs of a stage that one is made from over all partitions, by key. Raises:
-        MissingOutputError where a limit of the dataset may take more files and, for the output of
-        one partition, where one of them is not there."""
-        if variant is None:
-            [variant] = {*output.variants_from(stage)}
-        if output.step.is_of_file:
-            self._needed[stage].check(self.output(stage, key, variant) for key in self.partitions)
+        Raises: MissingOutputError where a limit of the dataset may take more files or, if they
+        `are_needed`, where one is not there.
+        """
+        if are_needed:
+            self.check_made(stage, (self.output(stage, key, variant) for key in self.partitions))
         elif self.limited is not None:
             self.limited.check_closed()
-        return {key: self.output(stage, key, variant) for key in self.partitions}
+
+    def check_made(self, stage: str, outputs: Iterable[Output]) -> None:
+        """Raise the error of the first output of a stage that is not there; see `Output.manifest`.
+
+        While one is missing it is looked at first, so that asking again for each of 100,000 files
+        does not look at all 100,000 each time.
+        """
+        if stage in self._missing:
+            self._missing[stage].manifest()
+        for output in outputs:
+            self._missing[stage] = output
+            output.manifest()
+        self._missing.pop(stage, None)
 
     def shared(self, step: Stage, compute: Callable[[], T]) -> T:
         """Return what the outputs of a stage have in common, computed once."""
@@ -315,8 +302,7 @@ class BuildGraph:
         they are of chats and none is supervised."""
         dataset, shards = self.dataset, [self.tokens(key).counts for key in self.partitions]
         if dataset.documents.is_chat:
-            graphs = dict.fromkeys(self.at(key)[0] for key in self.partitions)
-            check_supervised([*graphs], shards, name=dataset.name)
+            self._check_supervised(shards)
         return {
             **self.token_details(),
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
@@ -326,12 +312,33 @@ class BuildGraph:
             **({"commits": commits} if (commits := self.listing.commits) else {}),
         }
 
+    def _check_supervised(self, shards: Sequence[Mapping[str, int]]) -> None:
+        """Check that a training on chats has something to learn; `shards`: counts of the tokens."""
+        documents, num_tokens = self.dataset.documents, sum(of["num_tokens"] for of in shards)
+        is_supervised = any(of.get("num_loss_tokens", 1) for of in shards)
+        if is_supervised or not num_tokens or documents.on_no_loss == "accept":
+            return
+        remedy = "put what is to be learnt into the completion"
+        if documents.is_rendered:
+            remedy = (
+                "give what is to be learnt to messages of the role 'assistant' that have words "
+            )
+            remedy += "and no `train: false` or `weight: 0`"
+        names = ("messages", "completion", "chat_format")
+        raise ConfigError(
+            where=f"{self.dataset.name}: documents."
+            + next(of for of in names if getattr(documents, of)),
+            expected="tokens that are supervised",
+            found=f"none of {counted(num_tokens, 'token')}",
+            remedy=f"{remedy}, or set documents.on_no_loss: accept",
+        )
+
     def disqualify(self, difference: str) -> None:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
         the reference from now on."""
         write_verdict(self.tokenizer, difference)
         self._outputs = {(TOKENIZER.name, "", ""): self.tokenizer_output}
-        self._needed.clear()
+        self._missing.clear()
         self._shared = {}
         for name in ("tokenizer", "limited"):
             self.__dict__.pop(name, None)
@@ -343,7 +350,3 @@ class BuildGraph:
     def open_split(self, key: str) -> Split:
         """Return the split of one file, which must have been made."""
         return cast(Split, self.open(self.split(key)))
-
-    def open_sequences(self, key: str, packing: str = "") -> FileSequences:
-        """Return the sequences of one file, which must have been made."""
-        return cast(FileSequences, self.open(self.output(SEQUENCES.name, key, packing)))

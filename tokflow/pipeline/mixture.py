@@ -32,11 +32,9 @@ class MixtureGraph(BuildGraph):
     mixture's.
     """
 
-    @cached_property
-    def of_sources(self) -> Mapping[str, BuildGraph]:
-        """The graphs of the sources by their names, the first of which has the tokenizer of all."""
-        how = {of: getattr(self.files, of) for of in ("offline", "rehash", "reads_once")}
-        return {of.name: BuildGraph(of, **how) for of in self.dataset.sources}
+    def __init__(self, dataset: Dataset, **how: bool) -> None:
+        super().__init__(dataset, **how)
+        self.of_sources = {of.name: BuildGraph(of, **how) for of in dataset.sources}
 
     def online(self) -> "MixtureGraph":
         """Return the graph of a build after a plan, which looks at raw files elsewhere again."""
@@ -84,17 +82,10 @@ class MixtureGraph(BuildGraph):
 
     def output(self, stage: str, key: str = "", variant: str = "") -> Output:
         """Return one output: of a stage that the mixture has not, as tokens, that of a source."""
-        if self.steps.get(stage) is not None:
+        if stage in self.steps:
             return super().output(stage, key, variant)
         graph, of_source = self.at(key)
         return graph.output(stage, of_source, variant)
-
-    def related(self, output: Output, stage: str, variant: str | None) -> Output:
-        """Return the output of a stage that one goes back to; of a split that of the source."""
-        if self.steps.get(stage) not in (None, output.step):
-            return super().related(output, stage, variant)
-        graph, of_source = self.at(output.key)
-        return graph.output(stage, of_source if graph.is_of_file(stage) else "")
 
     def export_details(self) -> dict[str, Any]:
         """Return what the manifest of each export says of its tokens and of its sources."""
@@ -110,7 +101,7 @@ class MixtureGraph(BuildGraph):
         """Plan of what is taken of the sources, whose splits must have been made. Raises:
         MissingOutputError; ConfigError where the sources cannot be mixed so."""
         sources = self.of_sources.items()
-        self._needed[SPLIT.name].check(of.split(key) for _, of in sources for key in of.partitions)
+        self.check_made(SPLIT.name, (of.split(key) for _, of in sources for key in of.partitions))
         self.check_tokenizers()
         counts = {
             name: {key: of.split(key).counts for key in of.partitions} for name, of in sources

@@ -1,13 +1,14 @@
 """One output that a dataset must have: its recipe, its folder, and whether it is there."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
+from tokflow.documents import DocumentsConfig
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, first_five
 from tokflow.stage import Graph, Input, Stage, selection_stages
 from tokflow.store.manifest import Manifest, Recipe, holds_output
@@ -23,15 +24,19 @@ class Home(Graph, Protocol):
     store: Store
     folder: Path
     """The folder of its outputs, which has its name."""
+    steps: Mapping[str, Stage]
 
-    def section(self, key: str, section: type[T]) -> T:
-        """Return a section of the YAML as it holds for one partition."""
+    def at(self, key: str) -> "tuple[Home, str]":
+        """Return the graph that has a partition, and its key there."""
 
-    def related(self, output: "Output", stage: str, variant: str | None) -> "Output":
-        """Return the output of a stage that one goes back to."""
+    def documents(self, key: str) -> DocumentsConfig:
+        """Return how the documents of a partition are read."""
 
-    def all_inputs(self, output: "Output", stage: str, variant: str | None) -> "dict[str, Output]":
-        """Return the outputs of a stage that one is made from, over all partitions."""
+    def output(self, stage: str, key: str = "", variant: str = "") -> "Output":
+        """Return one output."""
+
+    def check_inputs(self, stage: str, variant: str, *, are_needed: bool) -> None:
+        """Check that the outputs of a stage over all partitions are known or, if needed, there."""
 
     def open(self, output: "Output") -> Any:
         """Return an output as its stage opens it."""
@@ -196,7 +201,9 @@ class Output:
 
     def of(self, section: type[T]) -> T:
         """Return a section of the YAML as it holds for its partition."""
-        return self.graph.section(self.key, section)
+        if section is DocumentsConfig and self.key:
+            return cast(T, self.graph.documents(self.key))
+        return self.graph.dataset.of(section)
 
     @property
     def trust_remote_code(self) -> bool:
@@ -207,21 +214,26 @@ class Output:
         """Return what it is made from, as its stage says."""
         return list(self.step.inputs(self.graph.dataset, self.variant))
 
-    def variants_from(self, stage: str) -> list[str]:
-        """Return the variants of a stage that it is made from."""
-        return [of.variant for of in self.direct_inputs() if of.is_of(stage)]
-
     def input(self, stage: str, variant: str | None = None) -> "Output":
-        """Return the output of a stage, of several variants of one, that it goes back to."""
-        return self.graph.related(self, stage, variant)
+        """Return the output of a stage, of several variants of one, that it goes back to; of a
+        mixture, whose splits are made of splits, that of the source."""
+        graph, key = self.graph, self.key
+        if stage not in graph.steps or graph.steps[stage] is self.step:
+            graph, key = graph.at(key)
+        if variant is None:
+            variant = next((of.variant for of in self.direct_inputs() if of.stage == stage), "")
+        return graph.output(stage, key if graph.is_of_file(stage) else "", variant)
 
     def inputs(self, stage: str, variant: str | None = None) -> "dict[str, Output]":
         """Return the outputs of a direct input over all partitions, by key.
 
-        Raises: MissingOutputError where what comes after them is not known and, for an output of
-        one partition, where one of them is not there.
+        Raises: MissingOutputError where a limit of the dataset may take more files and, for the
+        output of one partition, where one of them is not there.
         """
-        return self.graph.all_inputs(self, stage, variant)
+        if variant is None:
+            [variant] = {of.variant for of in self.direct_inputs() if of.stage == stage}
+        self.graph.check_inputs(stage, variant, are_needed=self.step.is_of_file)
+        return {key: self.graph.output(stage, key, variant) for key in self.graph.partitions}
 
     def opened(self, stage: str, variant: str | None = None) -> Any:
         """Return the output of a stage that it goes back to, as that stage opens it."""
@@ -246,22 +258,3 @@ class Output:
     def selections(self) -> list[Any]:
         """Return the selections of the documents of its partition, opened."""
         return [self.opened(of.name) for of in selection_stages(self.graph.dataset)]
-
-
-class NeededOutputs:
-    """Outputs that are needed together, such as the tokens of all files for the position of one.
-
-    They are of one stage. While one is missing it is looked at first, so that asking again for each
-    of 100,000 files does not look at all 100,000 each time.
-    """
-
-    def __init__(self) -> None:
-        self._missing: Output | None = None
-
-    def check(self, outputs: Iterable[Output]) -> None:
-        """Raise the error of the first output that is not there; see `Output.manifest`."""
-        if self._missing is not None:
-            self._missing.manifest()
-        for self._missing in outputs:
-            self._missing.manifest()
-        self._missing = None

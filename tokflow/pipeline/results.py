@@ -15,6 +15,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.raw import LeftOut, RawPartition
 from tokflow.shown import counted
+from tokflow.split.stage import SPLIT
 from tokflow.stage import RAW
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
@@ -268,7 +269,7 @@ class BuildResult:
         for made in self.made:
             totals.add(made.manifest, made.output.name)
         graphs = self.made[0].graph.of_sources.values() if self.made else ()
-        for output in (of for graph in graphs for of in graph.outputs_for_mixtures()):
+        for output in (of for graph in graphs for of in graph.outputs(until=SPLIT.name)):
             totals.add(output.manifest(), output.name)
         return totals.notices()
 

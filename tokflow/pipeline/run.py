@@ -105,21 +105,18 @@ def _check_share(dataset: Dataset, share: FileShare) -> None:
     Raises: ConfigError.
     """
     if dataset.mixture is not None:
-        raise ConfigError(
-            where="--shard",
-            expected="a dataset with raw files of its own",
-            found=f"{dataset.name}, a mixture, which is made of all files of its sources",
-            remedy=f"run the shards of {', '.join(of.name for of in dataset.sources)}, then this "
-            "one whole",
-        )
-    if dataset.documents.limit.scope == "dataset":
-        raise ConfigError(
-            where="--shard",
-            expected="a dataset whose files are built each by itself",
-            found=f"share {share} of one in which documents.limit.scope is dataset, so that each "
-            "file may take what those before it have left",
-            remedy="run it without --shard",
-        )
+        expected = "a dataset with raw files of its own"
+        found = f"{dataset.name}, a mixture, which is made of all files of its sources"
+        names = ", ".join(of.name for of in dataset.sources)
+        remedy = f"run the shards of {names}, then this one whole"
+    elif dataset.documents.limit.scope == "dataset":
+        expected = "a dataset whose files are built each by itself"
+        found = f"share {share} of one in which documents.limit.scope is dataset, so that each "
+        found += "file may take what those before it have left"
+        remedy = "run it without --shard"
+    else:
+        return
+    raise ConfigError(where="--shard", expected=expected, found=found, remedy=remedy)
 
 
 def needed_for(asked: Collection[tuple[str, str]], dataset: Dataset) -> set[tuple[str, str]]:
@@ -208,7 +205,7 @@ class Build:
     def result(self) -> BuildResult:
         """Return everything that was made, in the order of the stages, and keep for a plan what
         failed."""
-        note_failures(self.graph, self.failed, tried=self.tried)
+        note_failures(self.graph, self.failed, self.tried)
         outputs = self.graph.outputs() if self.made else ()
         return BuildResult(
             partitions=self.partitions,
@@ -227,7 +224,7 @@ class Build:
         missing = [
             source
             for source in graph.of_sources.values()
-            if not all(of.is_made for of in source.outputs_for_mixtures())
+            if not all(of.is_made for of in source.outputs(until=SPLIT.name))
         ]
         for source in missing:
             make_output(source, TOKENIZER.name, TOKENIZER.name)
@@ -273,36 +270,29 @@ class Build:
     def _make_step(
         self, stage: Stage, outputs: Sequence[Output], pool: Pool
     ) -> Generator[Event, None, bool]:
-        """Make the outputs of a stage, of sequences those of one packing; return as `_make_all`."""
-        known = [of for of in outputs if of.key in self.partitions or not of.step.is_of_file]
-        todo = [output for output in known if output not in self.made]
-        if todo or not stage.decides_all:
-            yield self._begun(stage.name, todo)
-        is_limited = self.graph.limited is not None
-        while todo:
+        """Make the outputs of a stage, of sequences those of one packing; return as `_make_all`.
+
+        After the tokens of the files that a limit of the whole dataset is known to take come those
+        of the files that follow, until it is reached. Where only some files are to be built, those
+        that follow are known then, and what is made of all files waits for them.
+        """
+        known = [of for of in outputs if of.key in self.partitions or not stage.is_of_file]
+        todo, is_more = [output for output in known if output not in self.made], False
+        while todo or not (is_more or stage.decides_all):
+            num_bytes = sum(self.partitions[of.key].num_bytes for of in todo if stage.is_of_file)
+            yield StageBegun(stage.name, len(todo), num_bytes, is_more)
             with closing(make_outputs(self.graph, todo, pool, advance=self.advance)) as results:
                 for output, result in results:
                     if isinstance(result, EngineDiffersError):
                         self.graph.disqualify(f"{result.where}: {result.found}")
                         return True
                     yield self._added(output, result)
-            todo = (yield from self._more_tokens()) if stage.has_engine and is_limited else []
+            todo, is_more = [], True
+            if stage.has_engine and self.graph.limited is not None:
+                keys = self._wanted(self.graph.take_more())
+                yield from self._begin(keys)
+                todo = [self.graph.tokens(key) for key in keys if key in self.partitions]
         return False
-
-    def _begun(self, stage: str, todo: Sequence[Output], *, is_more: bool = False) -> StageBegun:
-        num_bytes = sum(self.partitions[of.key].num_bytes for of in todo if of.step.is_of_file)
-        return StageBegun(stage, len(todo), num_bytes, is_more)
-
-    def _more_tokens(self) -> Generator[Event, None, list[Output]]:
-        """Return the tokens of files that a limit of the whole dataset takes after those that are
-        made now; none where it is reached, or only some files are to be built: then those that
-        follow are known now, and what is made of all files waits for them."""
-        keys = self._wanted(self.graph.take_more())
-        yield from self._begin(keys)
-        more = [self.graph.tokens(key) for key in keys if key in self.partitions]
-        if more:
-            yield self._begun(TOKENS.name, more, is_more=True)
-        return more
 
     def _wanted(self, keys: Sequence[str]) -> list[str]:
         return [key for key in keys if self.only is None or key in self.only]
@@ -326,7 +316,9 @@ class Build:
         of_all = [of for of in inputs if of.is_of_all]
         if self.is_share and (of_all or not (output.step.is_of_file or output.step.decides_all)):
             return False
-        if not all(map(self._is_there, inputs)):
+        is_of_file, steps = self.graph.is_of_file, self.graph.steps
+        once = [of for of in inputs if of.stage in steps and not is_of_file(of.stage)]
+        if any(self.graph.output(of.stage, variant=of.variant) not in self.made for of in once):
             return False
         if output.step.is_of_file:
             for of in of_all:
@@ -336,22 +328,13 @@ class Build:
         if not of_all:
             return True
         is_partial = self.only is not None and self.asked is None
-        is_built = not is_partial or all(map(self.graph.is_built, self.graph.partitions))
+        is_built = not (is_partial and self.graph.unbuilt(self.graph.partitions))
         return is_built and not self.failed
-
-    def _is_there(self, of: Input) -> bool:
-        """Return whether an input that the dataset has once, as the tokenizer, was made."""
-        is_own = self.graph.steps.get(of.stage) is not None
-        if of.is_raw or of.dataset or not is_own or self.graph.is_of_file(of.stage):
-            return True
-        return self.graph.output(of.stage, variant=of.variant) in self.made
 
     def _are_all_there(self, stage: str, of: Input) -> Generator[StageFailure, None, bool]:
         """Return whether the outputs of all partitions are there; what is missing is reported once,
         and not for every file."""
-        if of.dataset:  # which was built before
-            return True
-        partitions = self.graph.partitions
+        partitions = () if of.dataset else self.graph.partitions  # another was built before
         outputs = {key: self.graph.output(of.stage, key, of.variant) for key in partitions}
         waiting = [key for key, output in outputs.items() if not output.is_made]
         if waiting and self.failed:

@@ -2,9 +2,8 @@
 
 import re
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -34,8 +33,6 @@ ENOUGH_DOCUMENTS = 100
 """Least documents for parts by share; with fewer, a small share could be empty."""
 ENOUGH_CHARACTERS = 10_000_000
 """Characters after which reading stops as soon as there are enough documents."""
-MORE_RECORDS = 100_000
-"""Records to read if no column has text in the first ones."""
 COLUMN_CHARACTERS = 4_000_000
 """Most characters read of a column to measure its texts."""
 LARGE_TXT_BYTES = 100_000_000
@@ -110,8 +107,6 @@ class _Count:
     num_characters: int = 0
     is_all: bool = True
     first_reject: str | None = None
-    rejects: Counter[Path] = field(default_factory=Counter)
-    """Number of rejects by file."""
 
 
 def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
@@ -136,9 +131,8 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
     count = _count(paths, DocumentsConfig(**found.documents)) if found else _Count()
     if found is None or not count.num_characters:
         raise _no_text_error(paths, text)
-    if count.rejects:
+    if count.first_reject is not None:
         found.documents["on_bad_document"] = "reject"
-        found.documents.update(_max_rejects(count, paths))
     return Suggestion(
         documents=found.documents,
         split=_of_source(listed)
@@ -223,12 +217,9 @@ def _look(path: Path, text: str | None) -> _Found | None:
         read = DocumentsConfig(**of_chats).columns
         others, unread = ([name for name in of if name not in read] for of in (texts, chats))
         return _Found({**of_chats, **likely}, others, unread)
-    for num_records in (RECORDS, MORE_RECORDS):
-        sizes = {name: _characters(path, name, num_records, likely) for name in texts}
-        longest = sorted(filter(sizes.__getitem__, sizes), key=lambda name: -sizes[name])
-        text = text or _likeliest(longest)
-        if text is not None:
-            break
+    sizes = {name: _characters(path, name, likely) for name in texts}
+    longest = sorted(filter(sizes.__getitem__, sizes), key=lambda name: -sizes[name])
+    text = text or _likeliest(longest)
     if text is None:
         return None
     return _Found({"text": text, **likely}, [name for name in longest if name != text], chats)
@@ -279,27 +270,21 @@ def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
     )
 
 
-def _characters(path: Path, text: str, num_records: int, likely: Mapping[str, Any]) -> int:
+def _characters(path: Path, text: str, likely: Mapping[str, Any]) -> int:
     """Count the characters of a column in the first records; 0 if it cannot be read.
 
     Raises: BadDocumentError where a text file has no UTF-8 there, so that it may be the column.
     """
-    limit = Limit(documents=num_records, characters=COLUMN_CHARACTERS)
-    config = DocumentsConfig(
-        text=text, on_bad_document="reject", max_rejects=num_records, limit=limit, **likely
-    )
-    num_characters = 0
-    rejects: list[Reject] = []
+    limit = Limit(documents=RECORDS, characters=COLUMN_CHARACTERS)
+    first: dict[str, Any] = {"on_bad_document": "reject", "max_rejects": RECORDS, "limit": limit}
     try:
-        source = DocumentSource([path], config)
-        for batch in source.batches(on_reject=lambda _, reject: rejects.append(reject)):
-            num_characters += int(batch.num_chars.sum())
+        count = _counted([path], DocumentsConfig(text=text, **first, **likely))
     except (ConfigError, BadDocumentError):
-        pass  # a name that no config can have, or hardly ever text
-    is_text = format_of(path, config) in ("jsonl", "csv", "tsv")
-    if is_text and not num_characters and any(NO_UTF8 in of.reason for of in rejects):
+        return 0  # a name that no config can have, or hardly ever text
+    is_text = format_of(path, DocumentsConfig()) in ("jsonl", "csv", "tsv")
+    if is_text and not count.num_characters and NO_UTF8 in (count.first_reject or ""):
         _read_all([path], DocumentsConfig(text=text, **likely))
-    return num_characters
+    return count.num_characters
 
 
 def _of_txt(path: Path) -> dict[str, Any]:
@@ -331,40 +316,29 @@ def _count(paths: Sequence[Path], config: DocumentsConfig) -> _Count:
     """Count the documents of the files, stopping when there are enough."""
     no_limit = sys.maxsize - 1  # the reader counts one more
     config = config.model_copy(update={"on_bad_document": "reject", "max_rejects": no_limit})
+    try:
+        return _counted(paths, config)
+    except ConfigError as error:  # of the column
+        raise ConfigError(**{**error.fields(), "remedy": _NAME_ANOTHER}) from None
+
+
+def _counted(paths: Sequence[Path], config: DocumentsConfig) -> _Count:
     count = _Count()
 
     def hear(path: Path, reject: Reject) -> None:
         line = "" if reject.line is None else f", line {reject.line:,}"
         found = f"{path.name}, row {reject.row:,}{line}: {reject.reason}"
         count.first_reject = count.first_reject or found
-        count.rejects[path] += 1
 
-    try:
-        source, render = DocumentSource(paths, config), reader_of_chats(config)
-        for batch in source.batches(on_reject=hear, render=render):
-            count.num_documents += len(batch.rows)
-            count.num_characters += int(batch.num_chars.sum())
-            is_much = count.num_characters >= ENOUGH_CHARACTERS
-            if is_much and count.num_documents >= ENOUGH_DOCUMENTS:
-                count.is_all = False
-                break
-    except ConfigError as error:  # of the column
-        raise ConfigError(**{**error.fields(), "remedy": _NAME_ANOTHER}) from None
+    render = reader_of_chats(config)
+    for batch in DocumentSource(paths, config).batches(on_reject=hear, render=render):
+        count.num_documents += len(batch.rows)
+        count.num_characters += int(batch.num_chars.sum())
+        is_much = count.num_characters >= ENOUGH_CHARACTERS
+        if is_much and count.num_documents >= ENOUGH_DOCUMENTS:
+            count.is_all = False
+            break
     return count
-
-
-def _max_rejects(count: _Count, paths: Sequence[Path]) -> dict[str, int]:
-    """Return `max_rejects`, about twice the rejects found, if the default is too small.
-
-    Of files that are not read to their end the number is an estimate for the largest.
-    """
-    num_rejects = float(max(count.rejects.values()))
-    if not count.is_all:
-        largest = max(path.stat().st_size for path in paths)
-        num_rejects *= max(1, largest / count.num_characters)
-    if num_rejects <= DocumentsConfig().max_rejects:
-        return {}
-    return {"max_rejects": 10 ** len(str(int(2 * num_rejects)))}
 
 
 def _split(count: _Count, num_bytes: int, *, is_chat: bool = False) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import yaml
@@ -11,7 +12,7 @@ import yaml
 from tokflow.errors import ConfigError, first_five, shortened
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import DEFAULT_STORE
-from tokflow.pipeline.declared import NAMES_DIFFER, YAML_NAMES, find_declarations, why_passed_over
+from tokflow.pipeline.declared import NAMES_DIFFER, YAML_NAMES, find_declarations
 from tokflow.pipeline.project import Project
 from tokflow.pipeline.suggestion import Suggestion
 from tokflow.pipeline.yaml_file import COMPONENT_TYPE, as_template, is_template
@@ -127,46 +128,40 @@ def dataset_yaml(
 
     Raises: ConfigError without a tokenizer for chats, on which none is trained.
     """
-    if suggested.config.is_chat and tokenizer is None:
+    config = suggested.config
+    if config.is_chat and tokenizer is None:
         raise _no_tokenizer_error(files, suggested)
-    about_tokenizer = EXISTING_OF_CHATS if suggested.config.is_chat else EXISTING
-    about_tokenizer = about_tokenizer if tokenizer else _about_training(suggested)
-    tokenizer = tokenizer or _trained(suggested)
+    raw: dict[str, Any] = {"files": files[0] if len(files) == 1 else list(files)}
+    about_raw = RAW
+    if (proposed := suggested.proposed_group) is not None:
+        raw, about_raw = {**raw, "group": proposed.group}, f"{RAW}\n{GROUPED}"
+    about_tokenizer = EXISTING_OF_CHATS if config.is_chat else EXISTING
+    if not tokenizer:
+        tokenizer = {"kind": "trained", "vocab_size": suggested.vocab_size}
+        about_tokenizer = TRAINED
+        if suggested.max_characters is not None:
+            tokenizer = {**tokenizer, "max_characters": suggested.max_characters}
+            about_tokenizer += "\nOf each raw file `max_characters` are enough to train on."
+    packing, about_packing = {"strategy": "concat", "sequence_length": 1024}, PACKING
+    exports = f"  - bin # {BIN}\n  - parquet # {PARQUET}\n"
+    if config.is_chat:
+        packing, about_packing = {"strategy": "best_fit", "sequence_length": 4096}, PACKING_CHATS
+        exports = f"  - parquet # {SUPERVISED}\n  # - {PRESET}\n"
     attributes = [
         f"name: {_plain(name)} # {NAME}\n",
-        _raw(files, suggested),
-        _section(_about_documents(suggested), "documents", suggested.documents)
-        + "".join(f"  # {line}\n" for line in _more_of_documents(suggested)),
+        _section(about_raw, "raw", raw),
+        _documents(suggested),
         _section(about_tokenizer, "tokenizer", tokenizer),
         _section(_about_split(suggested.split), "split", suggested.split) + f"# {SHUFFLE}\n",
-        *_packing_and_exports(suggested),
+        _section(about_packing, "packing", packing) + f"  # {UNSUPERVISED}\n" * config.is_chat,
+        f"{_comment(EXPORTS)}exports:\n{exports}",
         f"{_comment(STORE)}store: {DEFAULT_STORE}\n",
     ]
     if in_project:
         attributes.append(f"{_comment(EXECUTOR)}executor: in_process\n")
-    lines = "\n".join(attributes).splitlines(keepends=True)
     head = HEAD.format(start="the project's folder" if in_project else "this file's folder")
-    indented = "".join(line if line == "\n" else f"  {line}" for line in lines)
+    indented = indent("\n".join(attributes), "  ")
     return f"{_comment(head)}type: {COMPONENT_TYPE}\nattributes:\n{indented}"
-
-
-def _raw(files: Sequence[str], suggested: Suggestion) -> str:
-    fields: dict[str, Any] = {"files": files[0] if len(files) == 1 else list(files)}
-    if (proposed := suggested.proposed_group) is None:
-        return _section(RAW, "raw", fields)
-    about = f"{RAW}\n{GROUPED}"
-    return _section(about, "raw", {**fields, "group": proposed.group})
-
-
-def _packing_and_exports(suggested: Suggestion) -> tuple[str, str]:
-    if suggested.config.is_chat:
-        fields = {"strategy": "best_fit", "sequence_length": 4096}
-        packing = f"{_section(PACKING_CHATS, 'packing', fields)}  # {UNSUPERVISED}\n"
-        exports = f"  - parquet # {SUPERVISED}\n  # - {PRESET}\n"
-    else:
-        packing = _section(PACKING, "packing", {"strategy": "concat", "sequence_length": 1024})
-        exports = f"  - bin # {BIN}\n  - parquet # {PARQUET}\n"
-    return packing, f"{_comment(EXPORTS)}exports:\n{exports}"
 
 
 def _no_tokenizer_error(files: Sequence[str], suggested: Suggestion) -> ConfigError:
@@ -185,18 +180,24 @@ def _no_tokenizer_error(files: Sequence[str], suggested: Suggestion) -> ConfigEr
     )
 
 
-def _about_documents(suggested: Suggestion) -> str:
-    documents = suggested.config
-    of_rows = CHATS if documents.is_rendered else PROMPTS if documents.is_chat else ROWS
-    lines = [TXT if "document_per" in suggested.documents else of_rows]
-    if suggested.others:
-        lines.append(f"Others with text: {_named(suggested.others)}.")
+def _documents(suggested: Suggestion) -> str:
+    """Return the section of documents, with optional fields as comments that fit the dataset."""
+    config, others = suggested.config, suggested.others
+    of_rows = CHATS if config.is_rendered else PROMPTS if config.is_chat else ROWS
+    about = [TXT if "document_per" in suggested.documents else of_rows]
+    if others:
+        about.append(f"Others with text: {_named(others)}.")
     if suggested.chats:
-        lines.append(f"`messages:` in place of `text:` reads chats: {_named(suggested.chats)}.")
+        about.append(f"`messages:` in place of `text:` reads chats: {_named(suggested.chats)}.")
     if suggested.first_reject is not None:
-        lines.append("Records that are no document are set aside, listed and counted, such as")
-        lines.append(printable(suggested.first_reject))
-    return "\n".join(lines)
+        about.append("Records that are no document are set aside, listed and counted, such as")
+        about.append(printable(suggested.first_reject))
+    more = [*MORE_OF_CHATS] if config.is_rendered else []
+    if others:
+        kept = ", ".join(json.dumps(of, ensure_ascii=False) for of in others[:3])
+        more.append(f"keep_columns: [{printable(kept)}] {KEPT}")
+    section = _section("\n".join(about), "documents", suggested.documents)
+    return section + "".join(f"  # {line}\n" for line in [*more, LIMIT])
 
 
 def _about_split(split: Mapping[str, Any]) -> str:
@@ -210,27 +211,6 @@ def _named(columns: Sequence[str]) -> str:
     return printable(", ".join(shortened(columns)))
 
 
-def _trained(suggested: Suggestion) -> dict[str, Any]:
-    at_most = {"max_characters": suggested.max_characters} if suggested.max_characters else {}
-    return {"kind": "trained", "vocab_size": suggested.vocab_size, **at_most}
-
-
-def _more_of_documents(suggested: Suggestion) -> list[str]:
-    """Return optional fields as comments, with values that fit the dataset."""
-    lines = [*MORE_OF_CHATS] if suggested.config.is_rendered else []
-    if suggested.others:
-        kept = ", ".join(json.dumps(of, ensure_ascii=False) for of in suggested.others[:3])
-        lines.append(f"keep_columns: [{printable(kept)}] {KEPT}")
-    return [*lines, LIMIT]
-
-
-def _about_training(suggested: Suggestion) -> str:
-    text = TRAINED
-    if suggested.max_characters is not None:
-        text += "\nOf each raw file `max_characters` are enough to train on."
-    return text
-
-
 def _section(comment: str, name: str, fields: Mapping[str, Any]) -> str:
     """Write a section of plain values, lists and mappings as YAML."""
     lines = [f"{name}:"]
@@ -238,7 +218,10 @@ def _section(comment: str, name: str, fields: Mapping[str, Any]) -> str:
         if isinstance(value, list):
             lines += [f"  {key}:", *(f"    - {_plain(of)}" for of in value)]
         elif isinstance(value, Mapping):
-            lines += [f"  {key}:", *(f"    {part}: {_inline(of)}" for part, of in value.items())]
+            lines.append(f"  {key}:")
+            for part, of in value.items():
+                fields_of_part = ", ".join(f"{name}: {_plain(each)}" for name, each in of.items())
+                lines.append(f"    {part}: {{{fields_of_part}}}")
         else:
             lines.append(f"  {key}: {_plain(value)}")
     return _comment(comment) + "".join(f"{line}\n" for line in lines)
@@ -246,10 +229,6 @@ def _section(comment: str, name: str, fields: Mapping[str, Any]) -> str:
 
 def _comment(text: str) -> str:
     return "".join(f"# {line}\n" for line in text.splitlines())
-
-
-def _inline(fields: Mapping[str, Any]) -> str:
-    return f"{{{', '.join(f'{key}: {_plain(value)}' for key, value in fields.items())}}}"
 
 
 def _plain(value: str | float) -> str:
@@ -265,24 +244,18 @@ def _plain(value: str | float) -> str:
 
 
 def check_new(name: str, path: Path, project: Project) -> None:
-    """Raise if a new dataset in `path` would disable or hide other datasets of the project, or
-    Dagster would not find it.
+    """Raise if a new dataset in `path` would disable or hide other datasets of the project.
 
     Raises: ConfigError.
     """
-    for of in find_declarations(project):
-        if dagster_name(of.name) == dagster_name(name):
-            raise ConfigError(
-                where=f"dataset {name!r}",
-                expected=NAMES_DIFFER,
-                found=f"{of.name!r} in {of.where}",
-                remedy="give it another name",
-            )
-    if not path.is_relative_to(project.defs):
-        return
-    hidden = sorted(str(of) for name in YAML_NAMES for of in path.parent.rglob(name))
-    if found := first_five(hidden) or why_passed_over(path.parent, project):
-        below = "a folder with no YAML of Dagster's in or below it"
-        expected = below if hidden else "a folder that Dagster looks into"
+    expected, remedy = NAMES_DIFFER, "give it another name"
+    where: str | Path = f"dataset {name!r}"
+    declared = find_declarations(project)
+    alike = [of for of in declared if dagster_name(of.name) == dagster_name(name)]
+    found = [f"{of.name!r} in {of.where}" for of in alike[:1]]
+    if not found and path.is_relative_to(project.defs):
+        where, expected = path, "a folder with no YAML of Dagster's in or below it"
         remedy = "choose another folder"
-        raise ConfigError(where=path, expected=expected, found=found, remedy=remedy)
+        found = sorted(str(of) for name in YAML_NAMES for of in path.parent.rglob(name))
+    if found:
+        raise ConfigError(where=where, expected=expected, found=first_five(found), remedy=remedy)

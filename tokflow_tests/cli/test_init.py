@@ -322,12 +322,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["--name", "a_b"], "found 'a-b' in PROJECT/mine/defs/some/folder/defs.yaml"),
         (["--output", "mine/defs/some/folder/defs.yml"], "found PROJECT/mine/defs/some/folder/"),
-        (["--output", "mine/defs/.new/defs.yaml"], "found one that it passes over"),
         (["--output", "mine/defs/defs.yaml"], "found PROJECT/mine/defs/some/folder/defs.yaml"),
-        (
-            ["--output", "mine/defs/some/folder/new/defs.yaml"],
-            "found one below PROJECT/mine/defs/some/folder/defs.yaml, which stands for the whole",
-        ),
     ],
 )
 def test_no_dataset_of_the_project_is_disabled_or_hidden(

@@ -4,10 +4,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
-from tokflow.sequences.segments import fill_sequences
+from tokflow.sequences.segments import FileSequences, fill_sequences
 from tokflow_tests.outputs import content, int64, parts, rows_of
 from tokflow_tests.tiny import EOS, build, declare
+
+
+def opened(dataset: Dataset, key: str) -> FileSequences:
+    graph = graph_of(dataset)
+    return graph.open(graph.output("sequences", key))
 
 
 def make(token_ids: list[int], sequence: list[int], num_tokens: list[int], **how: Any):
@@ -83,7 +89,7 @@ def test_the_rows_of_a_file_are_counted(
     packing = {"sequence_length": 4, **packing}
     dataset = declare(tmp_path, {"a.jsonl": texts}, packing=packing)
     build(dataset)
-    sequences = graph_of(dataset).open_sequences("a.jsonl")
+    sequences = opened(dataset, "a.jsonl")
 
     assert sequences.manifest.counts == {
         "train.num_sequences": num_sequences,
@@ -103,7 +109,7 @@ def test_rows_and_tail_are_read_apart(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["abcd", "e"]})
     build(dataset)
 
-    sequences = graph_of(dataset).open_sequences("a.jsonl")
+    sequences = opened(dataset, "a.jsonl")
 
     assert sequences.manifest.counts["train.num_tail_tokens"] == 3
     assert {name: values.tolist() for name, values in sequences.segments("train").items()} == {
@@ -161,7 +167,7 @@ def test_a_new_file_changes_no_other_files_rows_whatever_the_packing(fields: dic
         exports=["parquet"],
     )
     build(before)
-    sequences = {name: graph_of(before).open_sequences(name) for name in (names[0], names[2])}
+    sequences = {name: opened(before, name) for name in (names[0], names[2])}
     kept = {name: content(one.folder) for name, one in sequences.items()}
     num_rows = [one.num_sequences("train") for one in sequences.values()]
     old_rows = rows_of(parts(before)["train"])
@@ -170,8 +176,8 @@ def test_a_new_file_changes_no_other_files_rows_whatever_the_packing(fields: dic
 
     new_rows = rows_of(parts(after)["train"])
 
-    num_new = graph_of(after).open_sequences(names[1]).num_sequences("train")
-    assert kept == {name: content(graph_of(after).open_sequences(name).folder) for name in kept}
+    num_new = opened(after, names[1]).num_sequences("train")
+    assert kept == {name: content(opened(after, name).folder) for name in kept}
     assert new_rows[: num_rows[0]] == old_rows[: num_rows[0]]
     assert (
         new_rows[num_rows[0] + num_new :][: num_rows[1]] == old_rows[num_rows[0] :][: num_rows[1]]

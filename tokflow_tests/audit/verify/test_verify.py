@@ -270,7 +270,7 @@ def test_what_another_version_of_tokflow_made_is_not_made_again(
 )
 def test_a_segment_that_is_another_is_found(packing: dict, column: str, by: int, tmp_path: Path):
     _, graph = built(tmp_path, packing={"sequence_length": 8, **packing}, exports=["parquet"])
-    made = graph.open_sequences("a.jsonl")
+    made = graph.open(graph.output("sequences", "a.jsonl"))
     assert verify_sequences(made) == []
     path = made.folder / "segments.parquet"
 
@@ -287,7 +287,7 @@ def test_sequences_whose_counts_do_not_close_are_found(small: tuple[Dataset, Bui
 
     edit_manifest(folder, lambda fields: fields["counts"].update({"train.num_tokens": 23}))
 
-    assert verify_sequences(graph.open_sequences("a.jsonl")) == [
+    assert verify_sequences(graph.open(graph.output("sequences", "a.jsonl"))) == [
         f"{folder}: train: in sequences, leftover and dropped: expected num_tokens 29, found 28",
         f"{folder}: expected train.num_tokens 24 as made again, found 23",
     ]
