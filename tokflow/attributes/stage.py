@@ -14,16 +14,7 @@ from tokflow.documents.user_function import UserFunction, find_function
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw import RawConfig, RawFile, list_raw
 from tokflow.raw.files import hash_files
-from tokflow.stage import (
-    Cost,
-    DatasetConfig,
-    Graph,
-    Input,
-    Making,
-    Stage,
-    WholeWriter,
-    Writer,
-)
+from tokflow.stage import Cost, DatasetConfig, Graph, Input, Making, Stage, WholeWriter, Writer
 from tokflow.store.config import relocated
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.tables import TableWriter
@@ -74,15 +65,13 @@ class AttributesStage(Stage):
         """Return what reads the tables and aligns them, or calls the function."""
         shard, config, name = making.opened("tokens"), _config(making), making.variant
         source = _source_of(making)
-        if isinstance(source, UserFunction):
-            from tokflow.attributes.function import compute
+        from tokflow.attributes.tables import align, compute
 
+        if isinstance(source, UserFunction):
             raw, documents = making.graph.raw(making.key), making.of(DocumentsConfig)
             made_of = shard, config, source, raw, documents, making.opened("tokenizer")
             aligned: Callable[[], Aligned] = partial(compute, *made_of)
         else:
-            from tokflow.attributes.tables import align
-
             files = source.of(_raw_files(making))
             aligned = partial(align, shard, config, files, name, are_own=source.are_own)
         return WholeWriter(partial(write_attributes, shard, name, aligned, recipe=making.recipe))

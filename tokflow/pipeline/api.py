@@ -43,9 +43,9 @@ def tokenize_and_save(
         "documents": {"text": text if isinstance(text, str) else list(text)},
         "tokenizer": tokenizer if isinstance(tokenizer, Mapping) else fields_of_name(tokenizer),
         "packing": {"sequence_length": sequence_length},
-        "exports": [format],
     }
-    for key, value in {**more, **({"split": split} if split else {})}.items():
+    own = {"exports": [format], **({"split": split} if split else {})}
+    for key, value in {**own, **more}.items():
         both = isinstance(value, Mapping) and key in attributes
         attributes[key] = {**attributes[key], **value} if both else value
     where, here = "tokenize_and_save", Path.cwd()

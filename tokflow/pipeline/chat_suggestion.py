@@ -5,13 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-
-from tokflow.documents import Batch, DocumentsConfig, Render
-from tokflow.documents.batch import BadDocument, ParsedBatch
+from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
-from tokflow.store.tables import to_arrow
-from tokflow.tokenizers.chat.formats import BadChatError, read_chat
 
 Layout: TypeAlias = Literal["messages", "sharegpt", "text"]
 
@@ -106,24 +101,3 @@ def _preference_error(layouts: Mapping[str, Layout], path: Path) -> ConfigError:
         "alone, give the file itself to a trainer of preferences (DPO), or name a column of text "
         "by --text",
     )
-
-
-def reader_of_chats(documents: DocumentsConfig) -> Render | None:
-    """Return what sets bad chats aside and leaves the others as they are; None without chats."""
-    if not documents.is_rendered:
-        return None
-
-    def read(found: ParsedBatch) -> ParsedBatch:
-        batch, bad = found.batch, {of.row: of for of in found.bad}
-        for row, text in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True):
-            try:
-                read_chat(text.encode(), documents)
-            except BadChatError as error:
-                bad[row] = BadDocument(row, found.place(row), error.problem)
-        is_chat = ~np.isin(batch.rows, list(bad))
-        chats = Batch(
-            batch.rows[is_chat], batch.texts.filter(to_arrow(is_chat)), batch.num_chars[is_chat]
-        )
-        return ParsedBatch(chats, tuple(bad[row] for row in sorted(bad)))
-
-    return read

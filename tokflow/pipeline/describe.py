@@ -11,14 +11,19 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeAlias
 
+from tokflow.exports.stage import EXPORT
 from tokflow.pipeline.mixture import MixtureGraph
 from tokflow.pipeline.results import BuildResult
 from tokflow.selection.stage import SELECTION, rule_rows
+from tokflow.sequences.stage import SEQUENCES
 from tokflow.shown import size, speed
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.rule import LONGEST
+from tokflow.split.stage import SPLIT
 from tokflow.store.manifest import Manifest
 from tokflow.tokenizers.chat.renderer import ROLES
+from tokflow.tokenizers.stage import TOKENIZER
+from tokflow.tokens.stage import TOKENS
 
 Values: TypeAlias = dict[str, Any]
 """Numbers by their names, and words such as an engine, in the order in which they are shown."""
@@ -247,18 +252,17 @@ def _split(manifest: Manifest, run: Mapping[str, Any]) -> Description:
     return Description(whole, {part: numbers(of) for part, of in of_parts.items()})
 
 
-def _sequences(manifest: Manifest, run: Mapping[str, Any]) -> Description:
+def _sequences(
+    manifest: Manifest, run: Mapping[str, Any], tokens: str = "num_tokens"
+) -> Description:
     of_parts = _counts_of_parts(manifest)
     whole = _packed(total_counts(of_parts.values()))
-    return Description(whole, {part: _packed(of) for part, of in of_parts.items()})
+    return Description(whole, {part: _packed(of, tokens) for part, of in of_parts.items()})
 
 
 def _export(manifest: Manifest, run: Mapping[str, Any]) -> Description:
-    of_parts = _counts_of_parts(manifest)
-    return Description(
-        _packed(total_counts(of_parts.values())) | {"num_bytes": manifest.num_bytes},
-        {part: _packed(of, tokens="num_exported_tokens") for part, of in of_parts.items()},
-    )
+    found = _sequences(manifest, run, "num_exported_tokens")
+    return replace(found, whole={**found.whole, "num_bytes": manifest.num_bytes})
 
 
 def _packed(counts: Mapping[str, int], tokens: str = "num_tokens") -> Values:
@@ -294,12 +298,12 @@ def _counts(manifest: Manifest, run: Mapping[str, Any]) -> Description:
 
 
 DESCRIBE: dict[str, Describe] = {
-    "tokenizer": _tokenizer,
-    "tokens": _tokens,
+    TOKENIZER.name: _tokenizer,
+    TOKENS.name: _tokens,
     SELECTION.name: _selection,
-    "split": _split,
-    "sequences": _sequences,
-    "export": _export,
+    SPLIT.name: _split,
+    SEQUENCES.name: _sequences,
+    EXPORT.name: _export,
 }
 """Stage to the description of its outputs; of another stage it is the counts."""
 
@@ -338,15 +342,17 @@ def statistics_of(built: BuildResult) -> dict[str, Any]:
     splits; mixture, of one that is built whole: a row for each source and part; exports: by name a
     row for each part. A build of some files tells of these alone.
     """
-    text = describe_all(made.manifest for made in built.of("tokens"))
-    split = describe_all(made.manifest for made in built.of("split"))
-    selections = [made.manifest for made in built.of(SELECTION.name)]
+    text = describe_all(made.manifest for made in built.of(TOKENS.name))
+    split = describe_all(made.manifest for made in built.of(SPLIT.name))
+    exports = {of.output.name: describe(of.manifest).rows for of in built.of(EXPORT.name)}
+    selected = rule_rows([made.manifest for made in built.of(SELECTION.name)])
+    mixed = mixture_rows_of(built)
     return {
         "text": text.whole if text else {},
-        **({"select": rows} if (rows := rule_rows(selections)) else {}),
+        **({"select": selected} if selected else {}),
         "parts": split.rows if split else [],
-        **({"mixture": rows} if (rows := mixture_rows_of(built)) else {}),
-        "exports": {made.output.name: describe(made.manifest).rows for made in built.of("export")},
+        **({"mixture": mixed} if mixed else {}),
+        "exports": exports,
     }
 
 

@@ -65,6 +65,7 @@ class BuildGraph:
         """The file that tokens are copied to as they are made, while an export of them is built."""
         self._outputs: dict[tuple[str, str, str], Output] = {}
         self._shared: dict[Stage, Any] = {}
+        self.sections: dict[type, Any] = {}
         self._missing: dict[str, Output] = {}
         """By stage: the first output that was missing where those of all partitions are needed."""
         self.of_sources: Mapping[str, BuildGraph] = {}

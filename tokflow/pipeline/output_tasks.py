@@ -15,13 +15,7 @@ from tokflow.pipeline.results import StageResult
 from tokflow.pools.pool import Advance, LostWorkerError
 from tokflow.pools.sending import Shared
 from tokflow.stage import Share, Writer
-from tokflow.store.integrity import (
-    Reading,
-    Whole,
-    check_files,
-    known_whole,
-    trust_files,
-)
+from tokflow.store.integrity import Reading, Whole, check_files, known_whole, trust_files
 from tokflow.store.listed_files import arrived
 from tokflow.store.manifest import Recipe, is_complete, read_run
 from tokflow.store.store import Store

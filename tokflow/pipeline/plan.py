@@ -286,29 +286,25 @@ class _Planner:
 
     def _look_at(self, output: Output) -> bool:
         """Plan an output; return whether anything can be planned after it."""
-        if output.step.is_of_file and output.key in self.unfetched:
-            self._plan(output, None, "missing", ("waits for the raw file to be fetched",))
-            return True
-        if self.tokenizer_causes and not output.step.decides_all:
-            self._plan(output, None, *self._cause_of_waiting(output))
-            return True
-        try:
-            recipe = output.recipe
-        except (TokflowError, OSError) as error:
-            if output.step.decides_all and not self.unfetched:
-                self.bad.append(StageFailure(output.stage, output.name, error))
-                return False
-            self._plan(output, None, *self._cause_of_waiting(output))
-            return True
-        try:
-            cause, details = _cause(self.graph, output)
-            self._plan(output, recipe, cause, details)
-            if cause is None:
-                self.totals.add(output.manifest(), output.name)
-        except TokflowError as error:
-            self.bad.append(StageFailure(output.stage, output.name, error))
-            return not output.step.decides_all
-        if output.step not in self.asked_again:
+        step, recipe = output.step, None
+        cause: Cause | None = "missing"
+        details: tuple[str, ...] = ("waits for the raw file to be fetched",)
+        if not (step.is_of_file and output.key in self.unfetched):
+            try:
+                if self.tokenizer_causes and not step.decides_all:
+                    cause, details = self._cause_of_waiting(output)
+                else:
+                    recipe = output.recipe
+                    cause, details = _cause(self.graph, output)
+                if cause is None:
+                    self.totals.add(output.manifest(), output.name)
+            except (TokflowError, OSError) as error:
+                if recipe is not None or (step.decides_all and not self.unfetched):
+                    self.bad.append(StageFailure(output.stage, output.name, error))
+                    return not step.decides_all
+                cause, details = self._cause_of_waiting(output)
+        self._plan(output, recipe, cause, details)
+        if step not in self.asked_again:
             output.forget()
         return True
 
@@ -355,14 +351,16 @@ class _Planner:
                 fingerprint=output.fingerprint if recipe else None,
                 num_bytes=num_bytes,
                 estimated_seconds=round(seconds, 2),
-                failure=self._failure(output) if self.failures and cause else None,
+                failure=self._failure(output) if cause else None,
             )
         )
 
     def _failure(self, output: Output) -> PastFailure | None:
         """Return why an output, or the raw file that its tokens wait for, failed before."""
-        reads_raw = any(of.is_raw for of in output.direct_inputs())
-        stage = RAW if reads_raw and output.key in self.unfetched else output.stage
+        if not self.failures:
+            return None
+        is_unfetched = output.step.has_engine and output.key in self.unfetched
+        stage = RAW if is_unfetched else output.stage
         return self.failures.get(failure_key(self.graph, stage, output.name, output.packing) or "")
 
 

@@ -60,19 +60,15 @@ def file_statuses(plan: Plan) -> list[FileStatus]:
         for prefix in prefixes
         if not planned.get(prefix + of.name)
     }
-    of_all = _failure_of_all(plan)
+    # A failure that every file waits for: mostly of the tokenizer.
+    of_all = [str(of.explained) for of in plan.bad if not of.is_raw]
+    planned_all = (of for of in plan.planned if of.failure and of.output.step.decides_all)
+    of_all += [of.failure.message for of in planned_all if of.failure]
     return [
-        _status(plan, key, planned[key], bad.get(key) or of_all)
+        _status(plan, key, planned[key], bad.get(key) or next(iter(of_all), None))
         for key in plan.graph.partitions
         if planned[key] or key in bad or of_all
     ]
-
-
-def _failure_of_all(plan: Plan) -> str | None:
-    """Return the message of a failure that every file waits for: mostly of the tokenizer."""
-    bad = [str(of.explained) for of in plan.bad if not of.is_raw]
-    past = [of.failure.message for of in plan.planned if of.failure and of.output.step.decides_all]
-    return next(iter(bad + past), None)
 
 
 def _status(
@@ -81,13 +77,11 @@ def _status(
     missing = [of for of in planned if not of.is_made]
     failure = failure or next((of.failure.message for of in missing if of.failure), None)
     made = _newest_tokens(plan, key, planned)
-    state: State = "new"
+    state: State = "new" if missing else "built"
     reason = ""
     if failure is not None:
         state, reason = "failed", failure
-    elif not missing:
-        state = "built"
-    elif made is not None:
+    elif missing and made is not None:
         state, reason = "stale", f"{missing[0].stage}: {missing[0].reason}"
     status = FileStatus(key=key, state=state, reason=reason)
     if made is None:

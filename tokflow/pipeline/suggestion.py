@@ -8,17 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from tokflow.documents import (
-    DocumentsConfig,
-    DocumentSource,
-    Limit,
-    Reject,
-    format_of,
-)
+from tokflow.documents import DocumentsConfig, DocumentSource, Limit, Reject, format_of
 from tokflow.documents.decoding import read_blocks
 from tokflow.documents.file_formats import RECORDS, columns_of, first_records, likely_fields
 from tokflow.errors import BadDocumentError, ConfigError, first_five
-from tokflow.pipeline.chat_suggestion import chat_fields, reader_of_chats
+from tokflow.pipeline.chat_suggestion import chat_fields
 from tokflow.raw import (
     GroupProposal,
     LeftOut,
@@ -330,8 +324,8 @@ def _counted(paths: Sequence[Path], config: DocumentsConfig) -> _Count:
         found = f"{path.name}, row {reject.row:,}{line}: {reject.reason}"
         count.first_reject = count.first_reject or found
 
-    render = reader_of_chats(config)
-    for batch in DocumentSource(paths, config).batches(on_reject=hear, render=render):
+    unread = (lambda found: found) if config.is_rendered else None  # what no chat is, init lets be
+    for batch in DocumentSource(paths, config).batches(on_reject=hear, render=unread):
         count.num_documents += len(batch.rows)
         count.num_characters += int(batch.num_chars.sum())
         is_much = count.num_characters >= ENOUGH_CHARACTERS

@@ -291,12 +291,6 @@ def _write_cut_tokens(source: Split, taken: _Taken, folder: Path) -> None:
         mask.tofile(folder / CUT_LOSS_MASK_NAME)
 
 
-CHUNK_TOKENS = 2**20
-"""Decoded at once, so that one long document does not fill the memory."""
-
-CONTEXT_TOKENS = 16
-"""Decoded before a chunk, since a decoder may drop the space with which a text begins."""
-
 _NO_CHARACTER = "\ufffd"
 """The decoded form of tokens that are less than a character, and a character of its own."""
 
@@ -306,29 +300,11 @@ def count_characters(token_ids: TokenIds, decode: Decode) -> int:
 
     Characters are those of the decoded text: of the text itself, unless the tokenizer normalises.
     """
-    num_chars = context = start = 0
-    while start < len(token_ids):
-        stop = _end_of_character(token_ids, start, start + CHUNK_TOKENS, decode)
-        before = _length(token_ids[context:start], decode)
-        num_chars += _length(token_ids[context:stop], decode) - before
-        if start + CHUNK_TOKENS >= len(token_ids):
+    # Less than a character are up to 3 tokens, for none has more than 4 bytes.
+    for stop in range(len(token_ids), max(0, len(token_ids) - 4), -1):
+        text = decode(token_ids[:stop].tolist())
+        if not text.endswith(_NO_CHARACTER):
             rest = decode(token_ids[stop:].tolist()) if stop < len(token_ids) else ""
-            return num_chars + len(rest.rstrip(_NO_CHARACTER))  # a token may be " " and a half 😀
-        context = _end_of_character(token_ids, start, stop - CONTEXT_TOKENS, decode)
-        start = stop
-    return num_chars
-
-
-def _length(token_ids: TokenIds, decode: Decode) -> int:
-    return len(decode(token_ids.tolist())) if len(token_ids) else 0
-
-
-def _end_of_character(token_ids: TokenIds, start: int, stop: int, decode: Decode) -> int:
-    """Return the last end of a character at `stop`, or up to 3 tokens before it, for none has more
-    than 4 bytes; `stop` where there is none, as in a text of many U+FFFD. `start`: where one
-    begins."""
-    stop = min(stop, len(token_ids))
-    for end in range(stop, max(start, stop - 4), -1):
-        if not decode(token_ids[start:end].tolist()).endswith(_NO_CHARACTER):
-            return end
-    return stop if stop - start >= 4 else start
+            return len(text) + len(rest.rstrip(_NO_CHARACTER))  # a token may be " " and a half 😀
+    text = decode(token_ids.tolist()) if len(token_ids) else ""
+    return len(text if len(token_ids) >= 4 else text.rstrip(_NO_CHARACTER))  # many U+FFFD are text

@@ -10,12 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tokflow_tests.fuzz.check_loaders import (
-    PADDING,
-    Row,
-    check_loaded_rows,
-    check_loaded_stream,
-)
+from tokflow_tests.fuzz.check_loaders import PADDING, Row, check_loaded_rows, check_loaded_stream
 from tokflow_tests.fuzz.check_rows import check_rows
 from tokflow_tests.fuzz.check_stages import dtype_of
 from tokflow_tests.fuzz.difference import DifferenceError, same

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from tokflow.documents import DocumentsConfig, DocumentSource, Reject
 from tokflow.errors import ConfigError
-from tokflow.pipeline.chat_suggestion import chat_fields, reader_of_chats
+from tokflow.pipeline.chat_suggestion import chat_fields
 from tokflow_tests.chats import chat
-from tokflow_tests.reading import write_records
 
 HERE = Path("a.jsonl")
 CHAT = chat("a", "b")
@@ -77,16 +75,3 @@ def test_preference_pairs_are_refused(answers: tuple[Any, Any], remedy: str):
 
     assert caught.value.where == "a.jsonl"
     assert remedy in caught.value.remedy
-
-
-def test_bad_chats_are_set_aside_and_the_others_kept(tmp_path: Path):
-    path = write_records(tmp_path / "a.jsonl", [{"c": CHAT}, {"c": SHAREGPT}, {"c": CHAT}])
-    documents = DocumentsConfig(messages="c", on_bad_document="reject")
-    rejects: list[Reject] = []
-
-    batches = DocumentSource([path], documents).batches(
-        render=reader_of_chats(documents), on_reject=lambda _, reject: rejects.append(reject)
-    )
-
-    assert [row for batch in batches for row in batch.rows.tolist()] == [0, 2]
-    assert [(of.row, of.line) for of in rejects] == [(1, 2)]

@@ -1,9 +1,7 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import pytest
 
-from tokflow.split import mixed_split as module
 from tokflow.split.mixed_split import count_characters
 
 TEXT = "aé漢😀b"
@@ -12,10 +10,6 @@ TEXT = "aé漢😀b"
 
 def of_bytes(token_ids: Sequence[int]) -> str:
     return bytes(token_ids).decode(errors="replace")
-
-
-def of_bytes_but_a_space_at_first(token_ids: Sequence[int]) -> str:
-    return of_bytes(token_ids).removeprefix(" ")
 
 
 def count(text: str, num_tokens: int) -> int:
@@ -50,20 +44,3 @@ def test_a_token_may_be_a_character_and_less_than_another():
 
 def test_many_signs_for_no_character_are_characters():
     assert count("\ufffd" * 4, 12) == 4
-
-
-@pytest.mark.parametrize("decode", [of_bytes, of_bytes_but_a_space_at_first])
-def test_a_long_text_has_as_many_characters_chunk_by_chunk(
-    decode: Callable[[Sequence[int]], str], monkeypatch: pytest.MonkeyPatch
-):
-    text = f" {TEXT} {TEXT}" * 40
-    token_ids = np.frombuffer(text.encode(), dtype=np.uint8)
-    whole = count_characters(token_ids, decode)
-
-    found = []
-    for num_tokens in range(20, 60):
-        monkeypatch.setattr(module, "CHUNK_TOKENS", num_tokens)
-        found.append(count_characters(token_ids, decode))
-
-    assert whole == len(decode(token_ids.tolist()))
-    assert found == [whole] * 40
