@@ -15,9 +15,20 @@ from tokflow.errors import ConfigError, nearest
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Listed
 
-_MAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
-_TAG_KEY = re.compile(r"([A-Za-z0-9_.-]{1,63}/)?[A-Za-z0-9_.-]{1,63}")
-_TAG_VALUE = re.compile(r"[A-Za-z0-9_.-]{0,63}")
+_MAIL = r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}"
+_TAG = r"[A-Za-z0-9_.-]"
+
+
+def _matching(form: str, expected: str, remedy: str = "rename it") -> AfterValidator:
+    """Return the check that a text has a form; `{}` of the remedy is the text."""
+
+    def check(text: str) -> str:
+        if re.fullmatch(form, text):
+            return text
+        found, to_do = repr(text), remedy.format(text)
+        raise ConfigError(where="", expected=expected, found=found, remedy=to_do)
+
+    return AfterValidator(check)
 
 
 def dagster_name(name: str) -> str:
@@ -41,50 +52,27 @@ def key_part(name: str) -> str:
     return name
 
 
-def _owner(owner: str) -> str:
-    if not _MAIL.fullmatch(owner) and not re.match("team:.", owner):
-        raise ConfigError(
-            where="",
-            expected="team:name or a mail address",
-            found=repr(owner),
-            remedy=f"write team:{owner}",
-        )
-    return owner
-
-
-def _tags(tags: dict[str, str]) -> dict[str, str]:
-    for key, value in tags.items():
-        for text, form in ((key, _TAG_KEY), (value, _TAG_VALUE)):
-            if not form.fullmatch(text):
-                raise ConfigError(
-                    where="",
-                    expected="letters, digits, `_`, `-` and `.`, 63 at most; one `/` in a key",
-                    found=repr(text),
-                    remedy="rename it",
-                )
-    return tags
-
-
-def _pool(pool: str) -> str:
-    if not re.fullmatch(r"\S+", pool):
-        raise ConfigError(
-            where="", expected="a name without blanks", found=repr(pool), remedy="rename it"
-        )
-    return pool
-
-
 def _as_parts(prefix: object) -> object:
     return prefix.split("/") if isinstance(prefix, str) else prefix
 
 
 Name = Annotated[str, AfterValidator(key_part)]
-Owners = Listed[Annotated[str, AfterValidator(_owner)]]
-Tags = Annotated[dict[str, str], AfterValidator(_tags)]
+Owners = Listed[
+    Annotated[
+        str,
+        _matching(rf"(?s:team:.+)|{_MAIL}", "team:name or a mail address", "write team:{}"),
+    ]
+]
+OF_TAG = "letters, digits, `_`, `-` and `.`, 63 at most; one `/` in a key"
+Tags = dict[
+    Annotated[str, _matching(rf"({_TAG}{{1,63}}/)?{_TAG}{{1,63}}", OF_TAG)],
+    Annotated[str, _matching(rf"{_TAG}{{0,63}}", OF_TAG)],
+]
 KeyPrefix = Annotated[
     Listed[Annotated[str, AfterValidator(key_part)]],
     BeforeValidator(_as_parts, json_schema_input_type=str | list[str]),
 ]
-PoolName = Annotated[str, AfterValidator(_pool)]
+PoolName = Annotated[str, _matching(r"\S+", "a name without blanks")]
 
 
 SCAN_WORDS = ("minutely", "hourly")

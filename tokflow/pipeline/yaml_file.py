@@ -117,7 +117,7 @@ def _section(fields: object, where: str) -> dict[str, Any]:
     return _mapping({} if fields is None else fields, where, "a mapping", remedy)
 
 
-def resolve_templates(attributes: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+def resolve_templates(value: Any, *, where: str, field: str = "") -> Any:
     """Return the attributes of a dataset with every template in a value resolved.
 
     A text that holds `{{` or `{%` is a template; any other is taken as it is. Templates name
@@ -127,14 +127,12 @@ def resolve_templates(attributes: Mapping[str, Any], *, where: str) -> dict[str,
 
     Raises: ConfigError, with the field, for a variable that is not set and any other template.
     """
-    return {key: _resolved(of, where, field=str(key)) for key, of in attributes.items()}
-
-
-def _resolved(value: Any, where: str, *, field: str) -> Any:
     if isinstance(value, Mapping):
-        return {key: _resolved(of, where, field=f"{field}.{key}") for key, of in value.items()}
+        fields = {key: f"{field}.{key}".removeprefix(".") for key in value}
+        return {key: resolve_templates(value[key], where=where, field=fields[key]) for key in value}
     if isinstance(value, list):
-        return [_resolved(of, where, field=f"{field}[{i}]") for i, of in enumerate(value)]
+        each = enumerate(value)
+        return [resolve_templates(of, where=where, field=f"{field}[{i}]") for i, of in each]
     if not isinstance(value, str) or not is_template(value) or field in JINJA_FIELDS:
         return value
     if is_template(_TEMPLATE.sub("", value)):

@@ -177,7 +177,7 @@ def test_a_value_that_cannot_be_is_refused_with_its_place_and_what_to_write():
         ({"store": "s3://me:secret@bucket/store"}, "store", "s3://bucket/store", ""),
         ({"owners": 5}, "owners", "5", ""),
         ({"owners": ["data"]}, "owners[0]", "'data'", "write team:data"),
-        ({"tags": {"a b": "c"}}, "tags", "'a b'", ""),
+        ({"tags": {"a b": "c"}}, "tags.a b", "'a b'", ""),
         ({"tags": {"a": 5}}, "tags.a", "5", ""),
         ({"key_prefix": "a/b c"}, "key_prefix", "'b c'", ""),
         ({"pool": "a b"}, "pool", "'a b'", ""),
