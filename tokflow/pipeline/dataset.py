@@ -299,13 +299,6 @@ def dataset_type(stages: tuple[Stage, ...] = STAGES) -> type[Dataset]:
     fields: dict[str, Any] = {}
     for of in stages:
         if of.section is not None:
-            if of.name in Dataset.model_fields:
-                raise ConfigError(
-                    where=f"stage {of.name}",
-                    expected="a name that no field of a dataset has, for its section",
-                    found=repr(of.name),
-                    remedy="name the stage otherwise",
-                )
             described = f"Section of the stage {of.name}. {of.section.__doc__}"
             fields[of.name] = of.section, pydantic.Field(of.section(), description=described)
     made = pydantic.create_model("Dataset", __base__=Dataset, **fields)

@@ -81,10 +81,11 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     """
     plan = make_plan(dataset)
     if not plan.is_up_to_date and not _is_built_for_mixtures(plan):
+        found = f"{len(plan.missing):,} of {len(plan.planned):,} outputs missing"
         raise MissingOutputError(
             where=dataset.name,
             expected="a dataset that is built, to know what it refers to",
-            found=_what_is_missing(plan),
+            found=found if plan.missing else f"{plan.bad[0].name}, which cannot be read",
             remedy=f"build {dataset.name} first by `tokflow run`",
         )
     used = {planned.folder for planned in plan.planned}
@@ -97,11 +98,12 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         if is_output_name(found.folder.name)  # else a copy, which somebody put there
         and fetched not in found.folder.parents
     ]
-    unreadable = [found for found in stored if isinstance(found, Unreadable)]
-    damaged = [of.folder for of in unreadable if isinstance(of.error, CorruptOutputError)]
-    published = {
-        named_by(planned.folder.parent / LATEST) for planned in plan.planned if planned.folder
-    }
+    damaged = [
+        found.folder
+        for found in stored
+        if isinstance(found, Unreadable) and isinstance(found.error, CorruptOutputError)
+    ]
+    published = {named_by(folder.parent / LATEST) for folder in used if folder}
     older = [
         found.folder
         for folder in sorted({of.folder.parent for of in stored if isinstance(of, StoredOutput)})
@@ -118,17 +120,13 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
 def unreferred_bytes(dataset: Dataset, used: Collection[Path]) -> int:
     """Return the bytes that are free without all outputs of `dataset` but those in `used` folders,
     found by their folders' names. Raw files that were fetched stay."""
-    unused: list[Path] = []
+    outputs: list[Path] = []
     for inner, folders, _ in os.walk(dataset.folder):
-        unused += [
-            path for of in folders if is_output_name(of) and (path := Path(inner, of)) not in used
-        ]
-        is_top = Path(inner) == dataset.folder
-        folders[:] = [
-            of
-            for of in folders
-            if not (of.startswith(".") or is_output_name(of) or (is_top and of == RAW))
-        ]
+        outputs += [Path(inner, of) for of in folders if is_output_name(of)]
+        passed = [RAW] if Path(inner) == dataset.folder else []
+        passed += [of for of in folders if of.startswith(".") or is_output_name(of)]
+        folders[:] = [of for of in folders if of not in passed]
+    unused = [path for path in outputs if path not in used]
     return sum(dataset.store.freed_bytes(unused, {}).values())
 
 
@@ -136,16 +134,10 @@ def _is_built_for_mixtures(plan: Plan) -> bool:
     """Return whether all that a mixture needs is built, and nothing was ever made of it: no older
     sequences or exports are there that a run would replace."""
     dataset, needed = plan.dataset, for_mixtures(plan.dataset.stages)
-    is_needed = any(of.output.step in needed for of in plan.missing)
-    later = [of for of in dataset.stages if of not in needed]
-    is_made = any(True for of in later for _ in walk(dataset.store, dataset.folder / of.path))
-    return not (plan.bad or is_needed or is_made)
-
-
-def _what_is_missing(plan: Plan) -> str:
-    if plan.missing:
-        return f"{len(plan.missing):,} of {len(plan.planned):,} outputs missing"
-    return f"{plan.bad[0].name}, which cannot be read"
+    if plan.bad or any(of.output.step in needed for of in plan.missing):
+        return False
+    later = [dataset.folder / of.path for of in dataset.stages if of not in needed]
+    return not any(True for folder in later for _ in walk(dataset.store, folder))
 
 
 def remove_all(store: Store, paths: Collection[Path]) -> None:

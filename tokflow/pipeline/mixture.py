@@ -154,18 +154,19 @@ class MixturePlan:
         the sources cannot be mixed so, which begins with `where`."""
 
         def size(of: Mapping[str, int], part: str) -> PartSize:
-            names = f"{part}.num_documents", f"{part}.num_cut_pieces"
-            num_documents = sum(of.get(name, 0) for name in names)
-            return PartSize(num_tokens=of.get(f"{part}.num_tokens", 0), num_documents=num_documents)
+            tokens, *documents = (
+                of.get(f"{part}.num_{what}", 0) for what in ("tokens", "documents", "cut_pieces")
+            )
+            return PartSize(num_tokens=tokens, num_documents=sum(documents))
 
-        sizes = {
+        self._config, self._parts = config, parts
+        self._sizes = {
             name: {key: {part: size(of, part) for part in parts} for key, of in files.items()}
             for name, files in counts.items()
         }
-        self._config, self._sizes, self._parts = config, sizes, parts
         self._available = {
             name: {part: sum(of[part].num_tokens for of in files.values()) for part in parts}
-            for name, files in sizes.items()
+            for name, files in self._sizes.items()
         }
         mixed = config.part
         try:

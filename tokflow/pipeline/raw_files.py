@@ -144,19 +144,20 @@ class RawFiles:
             offline=self.offline,
             rehash=self.rehash,
             as_read=self._dataset.documents.limit.ends_early,
-            reads_once=self.reads_once and _is_first_build(self._dataset),
+            reads_once=self.reads_once and self._is_first_build,
         )
 
-
-def _is_first_build(dataset: Dataset) -> bool:
-    """Return whether nothing of a dataset was built here, and its tokens are made of all that is in
-    its raw files, which nothing reads before."""
-    return (
-        not dataset.store.is_cached
-        and dataset.tokenizer.kind != "trained"
-        and not dataset.documents.limit.ends_early
-        and not any((dataset.folder / of.path).is_dir() for of in (TOKENIZER, TOKENS))
-    )
+    @property
+    def _is_first_build(self) -> bool:
+        """True if nothing was built here, and the tokens are made of all that is in the raw files,
+        which nothing reads before."""
+        dataset = self._dataset
+        return (
+            not dataset.store.is_cached
+            and dataset.tokenizer.kind != "trained"
+            and not dataset.documents.limit.ends_early
+            and not any((dataset.folder / of.path).is_dir() for of in (TOKENIZER, TOKENS))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,48 +217,39 @@ def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
 
     Raises: ConfigError for a part that takes files of which there is none.
     """
-    if config.form == "files":
-        _check_patterns(config, list(listing.sources))
+    sources = listing.sources
+    for name, part in config.parts.items():
+        if part.files is not None and not fnmatch.filter(sources, part.files):
+            raise ConfigError(
+                where=f"split.parts.{name}.files",
+                expected="a pattern that matches the key of a raw file",
+                found=f"{part.files!r}, and the raw files are {first_five(list(sources))}",
+                remedy=nearest(part.files, list(sources)) or "correct the pattern",
+            )
     if config.form != "source_split":
         return listing
-    of_source = {key: source.source_split for key, source in listing.sources.items()}
     wanted = {str(part.source_split): name for name, part in config.parts.items()}
-    names = list(dict.fromkeys(filter(None, of_source.values())))
+    names = [*dict.fromkeys(of.source_split for of in sources.values() if of.source_split)]
+    expected = "raw files of a source that has splits, as hf://datasets/org/name"
+    remedy = "take them by {files: ...}, a pattern over their keys"
+    if names:
+        expected = f"a split that is read: {', '.join(names)}"
+        remedy = "name one of them, or read it by raw.split"
     for split, name in wanted.items():
         if split not in names:
             raise ConfigError(
                 where=f"split.parts.{name}.source_split",
-                expected=f"a split that is read: {', '.join(names)}"
-                if names
-                else "raw files of a source that has splits, as hf://datasets/org/name",
+                expected=expected,
                 found=repr(split),
-                remedy=nearest(split, names) or "name one of them, or read it by raw.split"
-                if names
-                else "take them by {files: ...}, a pattern over their keys",
+                remedy=nearest(split, names) or remedy,
             )
-    others = [
-        LeftOut(path=redact(source.url), found=f"of {_named(source)}, which no part takes")
-        for source in listing.sources.values()
-        if source.source_split not in wanted
-    ]
-    taken = {key: each for key, each in listing.sources.items() if of_source[key] in wanted}
-    left_out = sorted([*listing.left_out, *others], key=lambda each: each.path)
-    return Listing(sources=taken, left_out=tuple(left_out))
-
-
-def _named(source: RawSource) -> str:
-    return f"the split {source.source_split}" if source.source_split else "no split"
-
-
-def _check_patterns(config: SplitConfig, keys: Sequence[str]) -> None:
-    for name, part in config.parts.items():
-        if part.files is not None and not fnmatch.filter(keys, part.files):
-            raise ConfigError(
-                where=f"split.parts.{name}.files",
-                expected="a pattern that matches the key of a raw file",
-                found=f"{part.files!r}, and the raw files are {first_five(keys)}",
-                remedy=nearest(part.files, keys) or "correct the pattern",
-            )
+    taken = {key: of for key, of in sources.items() if of.source_split in wanted}
+    left_out = [*listing.left_out]
+    for of in (sources[key] for key in sources.keys() - taken.keys()):
+        split = f"the split {of.source_split}" if of.source_split else "no split"
+        found = f"of {split}, which no part takes"
+        left_out.append(LeftOut(path=redact(of.url), found=found))
+    return Listing(sources=taken, left_out=tuple(sorted(left_out, key=lambda of: of.path)))
 
 
 NAME_OR_RUN = (

@@ -30,8 +30,11 @@ def why(newest: Manifest, expected: Recipe, step: Stage) -> tuple[Cause, tuple[s
     libraries = expected.config.get("libraries", {})
     if libraries != newest.config.get("libraries", {}):
         return "code changed", tuple(described_changes(libraries) or ["older libraries again"])
-    fields = list(_changed_fields(_as_json(expected.config), _as_json(newest.config)))
-    fields += list(_shuffles_that_came_or_went(expected.config, newest.config))
+    as_stored, of_newest = json.loads(json.dumps([expected.config, newest.config]))
+    fields = list(_changed_fields(as_stored, of_newest))
+    for name, called in (("shuffle", "shuffle"), ("document_order", "shuffle.documents")):
+        if (name in as_stored) != (name in of_newest):
+            fields.append(f"{called} is {'new' if name in as_stored else 'gone'}")
     inputs = _changed_parents(expected.parents, newest.parents)
     files: list[str] = []
     if step.decides_all:
@@ -65,14 +68,6 @@ def why(newest: Manifest, expected: Recipe, step: Stage) -> tuple[Cause, tuple[s
     return (causes[0] if causes else "config changed"), tuple(details)
 
 
-def _shuffles_that_came_or_went(
-    expected: Mapping[str, Any], found: Mapping[str, Any]
-) -> Iterator[str]:
-    for name, called in (("shuffle", "shuffle"), ("document_order", "shuffle.documents")):
-        if (name in expected) != (name in found):
-            yield f"{called} is {'new' if name in expected else 'gone'}"
-
-
 def _changed_parents(expected: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
     """Return the parents that differ, each with what to call it."""
     names = [n for n in sorted({*expected, *found}) if expected.get(n) != found.get(n)]
@@ -98,11 +93,6 @@ def _changed_fields(
         elif old != new:
             text = f"{prefix}{name}: {json.dumps(old)} to {json.dumps(new)}"
             yield text if len(text) <= 80 else f"{prefix}{name}"
-
-
-def _as_json(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config as a manifest gives it back."""
-    return dict(json.loads(json.dumps(config)))
 
 
 def _named(value: Any) -> Any:

@@ -304,7 +304,6 @@ def test_what_a_source_cut_stays_cut_and_groups_are_partitions(tmp_path: Path):
 @pytest.mark.parametrize(
     ("bos", "spelt", "num_chars"),
     [
-        ("none", "", 5 + 5 + 4),  # and EOS
         ("first", "", 5 + 5 + 1),  # between BOS and EOS
         ("first", "<|bos|>", 12 + 12 + 8),
     ],
@@ -347,9 +346,7 @@ def declare_pairs(folder: Path, **more: Any) -> Dataset:
     return declare_mixture(folder, {"sources": sources}, **more)
 
 
-@pytest.mark.parametrize(
-    "shuffle", [{}, {"sequences": True, "seed": 1}, {"documents": "dataset", "seed": 1}]
-)
+@pytest.mark.parametrize("shuffle", [{}, {"documents": "dataset", "seed": 1}])
 def test_plain_text_beside_chats_is_in_the_loss_wherever_it_stands(
     tmp_path: Path, shuffle: dict[str, Any]
 ):
@@ -451,11 +448,8 @@ def test_the_terminal_says_what_was_planned_and_what_came_out(tmp_path: Path):
     assert "left out: nothing" not in result.stdout
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_any_mixture_takes_what_it_plans_and_no_document_once_more_than_another(
-    tmp_path: Path, seed: int
-):
-    random = Random(seed)
+def test_any_mixture_takes_what_it_plans_and_no_document_once_more_than_another(tmp_path: Path):
+    random = Random(seed := 0)
     texts: dict[str, list[str]] = {}
     for name in ("one", "two"):
         files = {

@@ -169,11 +169,6 @@ def test_the_field_that_changed_is_named(tmp_path: Path):
             "documents.limit.document_bytes is new",
         ),
         (
-            {"tokenizer": {"kind": "bytes", "bos": "first"}},
-            "tokens a.jsonl",
-            'bos: "none" to "first"',
-        ),
-        (
             {"split": {"parts": {"train": {"characters": 11}, "validation": {"start": 12}}}},
             "split a.jsonl",
             "parts.train.characters: 10 to 11",
@@ -182,11 +177,6 @@ def test_the_field_that_changed_is_named(tmp_path: Path):
             {"split": {"parts": {"train": {"characters": 10}}}},
             "split a.jsonl",
             "parts.validation is gone",
-        ),
-        (
-            {"packing": {"sequence_length": 16}},
-            "sequences a.jsonl",
-            "sequence_length: 8 to 16",
         ),
         (
             {"exports": [{"format": "pickle", "shards": 3}]},
@@ -238,23 +228,6 @@ def test_a_trained_tokenizer_is_remade_when_a_file_it_read_changes(tmp_path: Pat
     assert len(found) == 3 * 3 + 3
 
 
-def test_some_files_alone_are_planned_without_exports(tmp_path: Path):
-    plan = make_plan(declare_small(tmp_path), partitions=["b.jsonl"])
-
-    assert [planned.name for planned in plan.planned] == ["tokenizer", *["b.jsonl"] * 3]
-    assert plan.num_elsewhere == 2
-
-
-def test_a_partition_that_is_no_raw_file_is_an_error(tmp_path: Path):
-    with pytest.raises(ConfigError) as error:
-        make_plan(declare_small(tmp_path), partitions=["d.jsonl"])
-
-    assert str(error.value) == (
-        "--partition: expected a partition of small: a.jsonl, b.jsonl, sub/c.jsonl, "
-        "found 'd.jsonl'; name one of them"
-    )
-
-
 def test_a_run_takes_as_long_as_the_last(tmp_path: Path):
     built(tmp_path)
     for folder in (tmp_path / "store/small/tokens").rglob("_tokflow/manifest.json"):
@@ -303,15 +276,17 @@ def test_what_a_newer_tokflow_made_is_named_and_never_built_over(tmp_path: Path)
     assert content(tokens) == before
 
 
-@pytest.mark.parametrize("scope", ["file", "dataset"])
-def test_a_plan_keeps_no_manifest_that_nothing_is_decided_by(scope: str, tmp_path: Path):
-    built(tmp_path, exports=["bin"], split={**NAMED, "scope": scope})
+def test_a_plan_keeps_no_manifest_that_nothing_is_decided_by(tmp_path: Path):
+    fields: dict[str, Any] = {"exports": ["bin"], "split": {**NAMED, "scope": "dataset"}}
+    built(tmp_path, **fields)
 
-    plan = make_plan(declare_small(tmp_path, exports=["bin"], split={**NAMED, "scope": scope}))
+    plan = make_plan(declare_small(tmp_path, **fields))
 
-    kept = {of.stage for of in plan.graph.outputs() if "stored" in vars(of)}
     assert plan.is_up_to_date
-    assert kept == {"tokenizer", *(["tokens"] if scope == "dataset" else [])}
+    assert {of.stage for of in plan.graph.outputs() if "stored" in vars(of)} == {
+        "tokenizer",
+        "tokens",
+    }
 
 
 def test_a_plan_of_400_unbuilt_files_takes_no_more_calls_for_each_than_one_of_40(

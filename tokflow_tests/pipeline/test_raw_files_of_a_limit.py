@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.pipeline import raw_files
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.mixture import graph_of
@@ -49,15 +48,11 @@ def texts_of(dataset: Dataset) -> dict[str, list[str]]:
     [
         ({"documents": 2}, {"a.jsonl": ["a", "aa"]}),
         ({"documents": 3}, {"a.jsonl": ["a", "aa", ""]}),
-        ({"documents": 4}, {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b"]}),
         (
             {"documents": 3, "count_empty": False},
             {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b"]},
         ),
-        ({"characters": 3}, {"a.jsonl": ["a", "aa"]}),
         ({"characters": 5}, {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b", "bb"]}),
-        ({"tokens": 5}, {"a.jsonl": ["a", "aa"]}),
-        ({"tokens": 7}, {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b"]}),
         ({"documents": 9, "tokens": 7}, {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b"]}),
         ({"documents": 99}, FILES),
     ],
@@ -227,42 +222,6 @@ def test_partitions_built_one_by_one_give_what_a_run_over_all_gives(scope: str, 
     assert "export" not in stages[0]
     assert ("split" in stages[0]) == (scope == "file")
     stores = [content(folder / "store/tiny") for folder in folders]
-    assert stores[0] == stores[1]
-
-
-def test_for_each_file_that_is_taken_the_others_are_not_gone_through(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    looked_at: list[str] = []
-
-    class Listed(dict[str, Any]):
-        def __getitem__(self, key: str) -> Any:
-            looked_at.append(key)
-            return super().__getitem__(key)
-
-        def items(self) -> Any:
-            looked_at.extend(self)
-            return super().items()
-
-    group = raw_files.partitions_of
-    monkeypatch.setattr(raw_files, "partitions_of", lambda *of, **by: Listed(group(*of, **by)))
-    files = {f"{number:02}.jsonl": ["x"] for number in range(40)}
-
-    build(limited(tmp_path, files, documents=30, exports=["bin"]))
-
-    assert len(looked_at) < 2 * 30
-
-
-def test_any_number_of_workers_gives_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.pipeline.tasks.SMALL_BYTES", 0)  # other processes do it
-    stores = []
-    for jobs in (1, 3):
-        dataset = limited(tmp_path / str(jobs), FILES, tokens=8)
-        assert not build_dataset(dataset, jobs=jobs).failed
-        stores.append(content(tmp_path / str(jobs) / "store"))
-
     assert stores[0] == stores[1]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tokflow
-from tokflow.errors import BadDocumentError, ConfigError, MissingOutputError
+from tokflow.errors import BadDocumentError, MissingOutputError
 from tokflow.pipeline import run
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import Reporter, StageBegun, StageResult
@@ -107,23 +107,20 @@ def test_one_bad_file_stops_no_other_and_completes_the_dataset_when_it_is_fixed(
     ]
 
 
-@pytest.mark.parametrize(("export", "stage"), [("bin", "split"), ("parquet", "sequences")])
-def test_an_export_refuses_and_names_the_files_that_are_not_built(
-    export: str, stage: str, tmp_path: Path
-):
+def test_an_export_refuses_and_names_the_files_that_are_not_built(tmp_path: Path):
     files = {f"{name}.jsonl": ["text"] for name in "abcdefgh"}
-    dataset = declare(tmp_path, files, exports=[export])
+    dataset = declare(tmp_path, files, exports=["parquet"])
     build_dataset(dataset, partitions=["b.jsonl"])
 
     with pytest.raises(MissingOutputError) as raised:
-        make_output(graph_of(dataset), "export", dataset.exports[0].name)
+        make_output(graph_of(dataset), "export", "parquet")
 
     assert str(raised.value) == (
-        f"tiny/exports/{export}: expected the {stage} of all 8 partitions, found 7 not built: "
+        "tiny/exports/parquet: expected the sequences of all 8 partitions, found 7 not built: "
         "a.jsonl, c.jsonl, d.jsonl, e.jsonl, f.jsonl, and 2 more; "
-        f"materialize tiny/{stage} for them, or run `tokflow run`"
+        "materialize tiny/sequences for them, or run `tokflow run`"
     )
-    assert not (dataset.folder / "exports" / export / "latest").exists()
+    assert not (dataset.folder / "exports/parquet/latest").exists()
 
 
 def test_some_partitions_are_built_and_exports_left_alone_until_all_are(tmp_path: Path):
@@ -296,25 +293,6 @@ def test_tokenize_and_save_builds_what_the_yaml_would(
     )
 
     assert content(by_call) == content(by_yaml)
-
-
-def test_tokenize_and_save_raises_the_first_error(tmp_path: Path):
-    (tmp_path / "a.jsonl").write_text('{"text": 1}\n')
-    (tmp_path / "b.jsonl").write_text('{"text": 2}\n')
-
-    with pytest.raises(BadDocumentError) as raised:
-        tokflow.tokenize_and_save(f"{tmp_path}/*.jsonl", tokenizer="bytes", output=tmp_path / "out")
-
-    assert raised.value.path == tmp_path / "a.jsonl"
-
-
-def test_tokenize_and_save_refuses_what_the_yaml_would(tmp_path: Path):
-    write_texts(tmp_path / "a.jsonl", ["ab"])
-
-    with pytest.raises(ConfigError, match="did you mean 'packing'"):
-        tokflow.tokenize_and_save(
-            tmp_path / "a.jsonl", tokenizer="bytes", output=tmp_path / "out", pakcing={}
-        )
 
 
 def test_importing_tokflow_imports_little_and_the_core_neither_dagster_nor_pandas(tmp_path: Path):

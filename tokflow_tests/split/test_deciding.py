@@ -26,18 +26,14 @@ def parts(of: dict[str, Any], **changed: dict[str, Any]) -> dict[str, Any]:
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "seed beside characters": (CHARACTERS, {"seed": 1}, {}, ""),
-    "seed beside documents": (DOCUMENTS, {"seed": 1}, {}, ""),
     "seed of a draw": (FRACTION, {"seed": 1}, {}, "ab"),
     "seed of hashes": (HASH, {"seed": 1}, {}, "ab"),
-    "seed beside files": (FILES, {"seed": 1}, {}, ""),
     "seed of a draw of all": (ALL_DRAWN, {"seed": 1}, {}, ""),
     "scope of characters": (CHARACTERS, {"scope": "dataset"}, {}, "b"),
     "scope of documents": (DOCUMENTS, {"scope": "dataset"}, {}, "b"),
     "scope of a draw": (FRACTION, {"scope": "dataset"}, {}, "ab"),
     "scope of hashes": (HASH, {"scope": "dataset"}, {}, ""),
-    "scope of files": (FILES, {"scope": "dataset"}, {}, ""),
     "scope of a part without edges": (ALL, {"scope": "dataset"}, {}, ""),
-    "scope of a draw of all": (ALL_DRAWN, {"scope": "dataset"}, {}, ""),
     "boundary of characters": (CHARACTERS, {"boundary": "character"}, {}, "ab"),
     "boundary of a part without edges": (ALL, {"boundary": "character"}, {}, ""),
     "number of characters": (
@@ -58,9 +54,6 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] =
         {},
         "",
     ),
-    "number of documents": (DOCUMENTS, parts(DOCUMENTS, train={"documents": 3}), {}, "ab"),
-    "share of a draw": (FRACTION, parts(FRACTION, test={"fraction": 0.5}), {}, "ab"),
-    "share of hashes": (HASH, parts(HASH, test={"hash_fraction": 0.5}), {}, "ab"),
     "pattern that takes the same": (FILES, parts(FILES, train={"files": "a.jsonl"}), {}, ""),
     "pattern that takes another": (
         FILES,
