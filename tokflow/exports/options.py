@@ -40,23 +40,18 @@ def names_in_files(
     """
     shortened = {"validation": "val"} if is_val and "val" not in parts else {}
     own = {part: f"{shortened.get(part, part)}{suffix}" for part in parts}
-    if unknown := [part for part in names if part not in own]:
-        raise ConfigError(
-            where="names",
-            expected=f"parts of the split: {', '.join(own)}",
-            found=repr(unknown[0]),
-            remedy=nearest(unknown[0], list(own)) or "remove it",
-        )
     taken: dict[str, str] = {}
     for part, name in (named := {**own, **names}).items():
-        if other := taken.get(name.casefold()):
-            raise ConfigError(
-                where="names",
-                expected="a file name of its own for each part",
-                found=f"{name!r} for {other} and {part}",
-                remedy="give one of them another",
-            )
-        taken[name.casefold()] = part
+        if part not in own:
+            expected, found = f"parts of the split: {', '.join(own)}", repr(part)
+            remedy = nearest(part, list(own)) or "remove it"
+        elif other := taken.get(name.casefold()):
+            expected, remedy = "a file name of its own for each part", "give one of them another"
+            found = f"{name!r} for {other} and {part}"
+        else:
+            taken[name.casefold()] = part
+            continue
+        raise ConfigError(where="names", expected=expected, found=found, remedy=remedy)
     return named
 
 

@@ -77,19 +77,16 @@ class Part:
     def __post_init__(self) -> None:
         largest = min(int(np.iinfo(self.dtype).max), LARGEST_ID)
         if not 0 <= self.packed.pad_id <= largest:
-            raise ConfigError(
-                where="packing.pad_id",
-                expected=f"an id from 0 to {largest:,}, for tokens are {self.dtype.name}",
-                found=f"{self.packed.pad_id:,}",
-                remedy="name an id that the model knows or ignores",
-            )
-        if self.vocab_size > LARGEST_ID + 1:
-            raise ConfigError(
-                where="tokenizer",
-                expected=f"ids up to {LARGEST_ID:,}, for trainers read int32",
-                found=f"{self.vocab_size:,} ids",
-                remedy="name another tokenizer",
-            )
+            where, found = "packing.pad_id", f"{self.packed.pad_id:,}"
+            expected = f"an id from 0 to {largest:,}, for tokens are {self.dtype.name}"
+            remedy = "name an id that the model knows or ignores"
+        elif self.vocab_size > LARGEST_ID + 1:
+            where, found = "tokenizer", f"{self.vocab_size:,} ids"
+            expected = f"ids up to {LARGEST_ID:,}, for trainers read int32"
+            remedy = "name another tokenizer"
+        else:
+            return
+        raise ConfigError(where=where, expected=expected, found=found, remedy=remedy)
 
     @property
     def packing(self) -> PackingConfig:

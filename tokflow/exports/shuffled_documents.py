@@ -72,7 +72,8 @@ class PartitionDocuments:
 
 def documents_in_order(part: str, splits: Sequence[Split]) -> Iterator[PartitionDocuments]:
     """Yield the documents of a part, those of one split at a time."""
-    for split, edge in zip(splits, GatheredTokens.of(splits).edges, strict=False):
+    edges = offsets_of([split.num_positions for split in splits])
+    for split, edge in zip(splits, edges, strict=False):
         table = split.shard.documents(["row", *SPAN_COLUMNS])
         spans = split.spans(part, table)
         yield PartitionDocuments(

@@ -81,21 +81,20 @@ def _sizes(
 
 def _check_cut(opening: Opening, export: Export, length: int) -> None:
     """Make sure that rows are asked for as they were packed. Raises: ConfigError."""
+    packed = f"rows of {export.format_name}, which were packed"
     if opening.sequence_length not in (None, length):
-        raise ConfigError(
-            where="sequence_length",
-            expected=f"{length:,}, the inputs of rows of {export.format_name}, which were packed",
-            found=repr(opening.sequence_length),
-            remedy="leave it out; or open an export of a stream (bin, npy, megatron), which is cut "
-            "into rows of any length; or pack rows of another",
+        where, expected = "sequence_length", f"{length:,}, the inputs of {packed}"
+        remedy = (
+            "leave it out; or open an export of a stream (bin, npy, megatron), which is cut into "
+            "rows of any length; or pack rows of another"
         )
-    if opening.tail != "pad":
-        raise ConfigError(
-            where="tail",
-            expected=f"none for rows of {export.format_name}, which were packed",
-            found=repr(opening.tail),
-            remedy="leave it out; packing has a `tail:` of its own",
-        )
+    elif opening.tail != "pad":
+        where, expected = "tail", f"none for {packed}"
+        remedy = "leave it out; packing has a `tail:` of its own"
+    else:
+        return
+    found = repr(getattr(opening, where))
+    raise ConfigError(where=where, expected=expected, found=found, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

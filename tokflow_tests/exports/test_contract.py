@@ -385,8 +385,6 @@ def check_read(folder: Path, manifest: Manifest, part: Part) -> None:
 
 
 READ = [name for name in EXPORTS if FORMATS[EXPORTS[name]["format"]].portions is not None]
-NATIVE = ("lance", "levanter")
-"""Their libraries log what they find, and go on."""
 
 
 @pytest.mark.parametrize("name", READ)

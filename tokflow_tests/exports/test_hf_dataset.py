@@ -69,22 +69,6 @@ def test_lists_are_called_as_readers_of_old_or_new_call_them(kind: str, tmp_path
     assert of_schema == {"info": {"features": features}}
 
 
-def test_shards_are_so_many_or_hold_so_much_arrow_data(tmp_path: Path):
-    by_number = exported(tmp_path / "number", ["x" * 27], shards=3)
-    # A row of 4 tokens and no column beside input_ids has 16 bytes, and 4 of its offset.
-    by_size = exported(tmp_path / "size", ["x" * 219_999], columns=[], shard_size="1MB")
-
-    found = [
-        [
-            pa.ipc.open_stream(path.read_bytes()).read_all().num_rows
-            for path in sorted(folder.glob("train/data-*-of-*.arrow"))
-        ]
-        for folder in (by_number, by_size)
-    ]
-
-    assert found == [[3, 2, 2], [50_000, 5_000]]
-
-
 def test_the_fingerprint_changes_with_the_content_and_with_nothing_else(tmp_path: Path):
     def fingerprint(name: str, texts: list[str], **options: Any) -> str:
         folder = exported(tmp_path / name, texts, **options)

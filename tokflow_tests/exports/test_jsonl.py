@@ -4,11 +4,10 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from backports import zstd
 
-from tokflow_tests.exports.exporting import export_as, read
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.tiny import EOS
 
 
@@ -86,16 +85,3 @@ def test_a_higher_level_makes_a_smaller_file(format_: str, compression: str, tmp
         sizes.append(len(path.read_bytes().rstrip(b"\0")))
 
     assert sizes[1] < sizes[0]
-
-
-@pytest.mark.parametrize("read_bytes", [1, 7, 10_000])
-def test_lines_are_read_whole_however_they_are_cut(
-    read_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.exports.formats.jsonl.READ_BYTES", read_bytes)
-    folder = exported(tmp_path, ["abcdefghij"])
-
-    arrays = read(folder)
-
-    rows = np.concatenate([fields["token_ids"] for fields in arrays])
-    assert rows.reshape(-1).tolist() == [*b"abcdefghij", EOS, EOS]

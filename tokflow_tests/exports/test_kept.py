@@ -202,8 +202,7 @@ def test_a_column_that_is_not_there_is_named(tmp_path: Path):
     assert "'ulr'" in str(failed.explained)
 
 
-@pytest.mark.parametrize("group", [None, 3])
-@pytest.mark.parametrize("range_bytes", [500, 2**20])
+@pytest.mark.parametrize(("range_bytes", "group"), [(500, None), (2**20, 3)])
 def test_a_field_that_no_record_has_is_named_but_a_rare_one_is_null(
     range_bytes: int, group: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tokflow.audit.verify.export import verify_export
 from tokflow.exports.formats import levanter
-from tokflow_tests.chats import CHATS, chat, chat_dataset
+from tokflow_tests.chats import chat, chat_dataset
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.outputs import content, documents_of, parts, stored
-from tokflow_tests.tiny import EOS, declare, tokenize
+from tokflow_tests.outputs import content, parts, stored
+from tokflow_tests.tiny import EOS, declare
 
 TEXTS = ["abc", "", "defghi"]
 
@@ -69,21 +69,6 @@ def test_the_bytes_are_those_that_tensorstore_writes(runs: list[list[int]]):
         array[: len(whole)].write(whole).result()
 
         assert content(ours) == content(theirs)
-
-
-def test_of_chats_there_is_the_mask_that_levanter_has_of_them(tmp_path: Path):
-    dataset = chat_dataset(tmp_path, CHATS, exports=["levanter"])
-    folder, manifest = export(dataset)
-    documents = documents_of(tokenize(dataset))
-    mask = [value for _, values in documents for value in values]
-
-    masks = folder / "train" / "assistant_masks"
-
-    assert values_of(masks / "data", len(mask)) == mask
-    ends = np.cumsum([len(values) for _, values in documents]).tolist()
-    assert values_of(masks / "offsets", len(documents) + 1) == [len(documents), *ends]
-    assert manifest.counts["train.num_loss_tokens"] == sum(mask)
-    assert verify_export(stored(folder, manifest), list(parts(dataset, "levanter").values())) == []
 
 
 def test_a_mask_of_zeros_alone_has_no_file_and_is_read(tmp_path: Path):

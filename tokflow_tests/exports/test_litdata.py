@@ -121,13 +121,6 @@ def test_the_size_of_a_chunk_is_that_of_its_tokens(tmp_path: Path):
     assert LitdataOptions(block_size=10, shard_size=80).chunk_sizes(100, 4)[0] == 20
 
 
-def test_of_a_number_of_chunks_each_has_whole_blocks(tmp_path: Path):
-    folder, _ = export(tmp_path, {"a.jsonl": ["abcdefghijklmnop"]}, block_size=4, shards=3)
-
-    assert chunks_of(folder) == [as_items("abcdefgh"), as_items("ijklmnop"), as_items("$")]
-    assert json.loads((folder / "train/index.json").read_text())["config"]["chunk_size"] == 8
-
-
 def test_the_index_tells_chunks_of_the_same_sizes_apart(tmp_path: Path):
     texts = {"first": "ab", "same": "ab", "other": "ac"}
 

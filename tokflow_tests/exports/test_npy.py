@@ -2,15 +2,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from tokflow_tests.chats import CHATS, MARKED, chat_dataset
 from tokflow_tests.exports.exporting import export_as, read
-from tokflow_tests.outputs import content, documents_of
-from tokflow_tests.tiny import EOS, build, tokenize
+from tokflow_tests.outputs import content
+from tokflow_tests.tiny import EOS
 
 TWO_PARTS = {"split": {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}}
-ENDS_WITH_EOS = MARKED.replace("{{ '\n' }}{% endfor %}", "{% endfor %}")
 OF_TOKFLOW = {"_tokflow/index.parquet", "_tokflow/manifest.json"}
 
 export = partial(export_as, "npy")
@@ -48,30 +45,3 @@ def test_build_nanogpt_gets_eos_before_each_document(tmp_path: Path):
     assert np.load(folder / shards[0]).tolist() == [EOS, *b"ab"]
     assert np.load(folder / shards[1]).tolist() == [EOS, *b"c", EOS, *b"d"]
     assert [of["offsets"].tolist() for of in read(folder, manifest)] == [[0, 3], [0, 2, 4]]
-
-
-def test_the_loss_mask_of_a_chat_stands_beside_its_stream(tmp_path: Path):
-    exports = [{"format": "npy"}, {"format": "npy", "name": "first", "eos": "first"}]
-    dataset = chat_dataset(tmp_path, CHATS, template=ENDS_WITH_EOS, exports=exports)
-    built = build(dataset)
-    mask = [bit for _, bits in documents_of(tokenize(dataset)) for bit in bits]
-    folder = built.export("npy").output.folder
-
-    found = np.load(folder / "loss_mask/train.npy", mmap_mode="r")
-
-    assert found.dtype == np.bool_
-    assert found.tolist() == mask
-    assert built.export("npy").manifest.counts["train.num_loss_tokens"] == sum(mask)
-    assert built.export("first").manifest.details["lost"] == ["loss_mask"]
-    assert not (built.export("first").output.folder / "loss_mask").exists()
-
-
-def test_rows_are_read_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tokflow.exports.pieces.TOKENS_AT_ONCE", 8)
-    folder, manifest = export(tmp_path, {"a.jsonl": ["x" * 18]}, layout="sequences")
-
-    read_back = read(folder, manifest)
-
-    assert [of["token_ids"].shape for of in read_back] == [(2, 4), (2, 4), (1, 4)]
-    assert not read_back[0]["token_ids"].flags.owndata
-    assert read_back[2]["loss_mask"].tolist() == [[True, True, True, False]]

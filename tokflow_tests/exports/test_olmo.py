@@ -2,15 +2,12 @@ import gzip
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.formats.olmo import GZIP_LEVEL
-from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as, read
-from tokflow_tests.outputs import content, documents_of
-from tokflow_tests.tiny import build, tokenize
+from tokflow_tests.outputs import content
 
 FILES = {"a.jsonl": ["ab", "", "c"], "b.jsonl": ["defg"]}
 
@@ -70,25 +67,6 @@ def test_the_lines_are_compressed_in_one_go_without_a_time_or_a_name(tmp_path: P
     # A flush in between, as a TextIOWrapper has at its end, would make other bytes of it.
     assert path.read_bytes()[10:] == gzip.compress(text, GZIP_LEVEL, mtime=0)[10:]
     assert path.read_bytes()[:8] == b"\x1f\x8b\x08\0\0\0\0\0"  # no name, no time
-
-
-def test_the_loss_mask_of_chats_is_a_byte_per_token_in_a_file_of_its_own(tmp_path: Path):
-    dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "olmo", "shard_size": 200}])
-    made = build(dataset).export("olmo")
-    folder = made.output.folder / "train"
-    documents = documents_of(tokenize(dataset))
-
-    masks = [np.fromfile(path, bool) for path in sorted(folder.glob("labels_mask-*.npy"))]
-    tokens = [np.fromfile(path, np.uint16) for path in sorted(folder.glob("part-*.npy"))]
-
-    expected = [bit for _, bits in documents for bit in bits]
-    assert len(tokens) > 1
-    assert [len(mask) for mask in masks] == [len(run) for run in tokens]
-    assert np.concatenate(masks).astype(int).tolist() == expected
-    assert made.manifest.counts["train.num_loss_tokens"] == sum(expected)
-    own = read(made.output.folder, made.manifest)
-    assert [fields["loss_mask"].tolist() for fields in own] == [mask.tolist() for mask in masks]
-    assert "lost" not in made.manifest.details
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,6 @@ from tokflow_tests.tiny import declare
 
 SPLIT = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
 
-ONE_OR_MORE = "expected 1 or more, found 0"
-
 NAMES: list[tuple[dict[str, Any], str]] = [
     ({"validaton": "v.bin"}, "expected parts of the split: train, validation, found 'validaton'"),
     ({"train": "VAL.bin", "validation": "val.bin"}, "a file name of its own for each part, found"),

@@ -23,33 +23,6 @@ def eos_first(part: Part) -> list[int]:
     return [token for run in part.stream(eos_first=True) for token in run.tolist()]
 
 
-def test_documents_are_those_of_the_stream_file_by_file(tmp_path: Path):
-    files = {"a.jsonl": ["ab", "", "c"], "b.jsonl": [], "c.jsonl": ["defg"]}
-    _, part = part_of(tmp_path, files)
-
-    found = [
-        (*of.origins.raw_files, of.row.tolist(), of.num_tokens.tolist()) for of in part.documents()
-    ]
-
-    assert found == [
-        ("a.jsonl", [0, 1, 2], [3, 1, 2]),
-        ("b.jsonl", [], []),
-        ("c.jsonl", [0], [5]),
-    ]
-
-
-def test_a_cut_document_is_a_document_in_each_part(tmp_path: Path):
-    ranges = {"train": {"start": 0, "characters": 3}, "rest": {"start": 3, "characters": 9}}
-    split = {"boundary": "character", "parts": ranges}
-    dataset, part = part_of(tmp_path, {"a.jsonl": ["ab", "cde"]}, split=split)
-
-    [of_train] = part.documents()
-    [of_rest] = parts(dataset, "bin")["rest"].documents()
-
-    assert (of_train.row.tolist(), of_train.num_tokens.tolist()) == ([0, 1], [3, 2])
-    assert (of_rest.row.tolist(), of_rest.char_start.tolist()) == ([1], [1])
-
-
 @pytest.mark.parametrize("at_once", [1, 2, 3, 100])
 def test_eos_moves_before_each_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int

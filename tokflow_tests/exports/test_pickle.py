@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.tiny import EOS, build, declare, ids, write_texts
+from tokflow_tests.tiny import EOS, declare, ids, write_texts
 
 
 def samples_of(folder: Path) -> list[list[int]]:
@@ -43,20 +43,6 @@ def test_pickle_pads_with_its_own_id_where_it_has_one(pad_id: int, tmp_path: Pat
     folder, _ = export(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports))
 
     assert samples_of(folder) == [[*b"ab", EOS, pad_id]]
-
-
-def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.exports.formats.pickle.TOKENS_AT_ONCE", 8)
-    pickled = {"format": "pickle", "shard_size": 3 * 15}
-    dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=[pickled])
-
-    folder = build(dataset).export("pickle").output.folder
-
-    dumps = [pickle.loads((folder / f"train/dump-{i}.pkl").read_bytes()) for i in range(2)]
-    assert [len(dump) for dump in dumps] == [3, 2]
-    assert [token for dump in dumps for row in dump for token in row] == ids("abcdefghijklmnopqrs")
 
 
 def load_dumps(folder: Path) -> list[list[int]]:

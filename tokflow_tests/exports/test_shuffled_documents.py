@@ -195,19 +195,6 @@ def test_a_file_that_comes_leaves_the_order_of_the_others_and_makes_none_of_thei
     assert new == ["a.jsonl", "a.jsonl", "bin"]
 
 
-def test_each_file_has_its_share_of_every_stretch_of_the_order(tmp_path: Path):
-    files = {f"{n}.jsonl": [f"{n}x{row}" for row in range(100)] for n in range(10, 30)}
-    folder = build(declared(tmp_path, files, split={})).export("bin").folder
-
-    names = [text[:2] for text in documents_in(folder, "train")]
-
-    stretches = np.array(
-        [[names[at : at + 200].count(n) for n in {*names}] for at in range(0, 2000, 200)]
-    )
-    chi2 = ((stretches - 10) ** 2 / 9.5).sum() * 20 / 19  # without replacement, 171 are free
-    assert 120 < chi2 < 240
-
-
 @pytest.mark.parametrize("scope", ["file", "dataset"])
 def test_the_loss_mask_of_chats_goes_with_their_documents(scope: str, tmp_path: Path):
     build(plain := chat_dataset(tmp_path, CHATS * 3, exports=["npy"]))

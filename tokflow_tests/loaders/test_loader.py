@@ -40,20 +40,6 @@ def test_skipping_forgets_batches_made_ahead():
         assert next(loader)["index"].tolist() == [10, 11, 12, 13, 14, 35, 36, 37, 38, 39]
 
 
-def test_the_samples_end_once_and_stay_at_their_end():
-    loader = Loader(rows_of(), batch_size=60, num_epochs=1)
-
-    assert [len(batch["index"]) for batch in loader] == [60, 41]
-    assert list(loader) == []
-    assert loader.state_dict()["samples"] == NUM_ROWS
-
-
-def test_a_rank_without_samples_in_the_last_batch_gets_an_empty_one():
-    batches = list(Loader(rows_of(9), batch_size=4, rank=0, world_size=3, num_epochs=1))
-
-    assert [batch["input_ids"].shape for batch in batches] == [(1, 4), (1, 4), (0, 4)]
-
-
 def test_a_last_batch_that_is_not_full_may_be_left_out_on_every_rank_alike():
     ranks = [
         Loader(rows_of(9), batch_size=4, rank=rank, world_size=3, num_epochs=1, drop_last=True)
@@ -172,16 +158,6 @@ def test_tensors_are_refused_where_there_is_no_torch(monkeypatch: pytest.MonkeyP
 
     with pytest.raises(ConfigError, match=r"expected torch.*pip install torch"):
         Loader(rows_of(), batch_size=8, arrays="torch")
-
-
-def test_epochs_may_be_shuffled_in_blocks():
-    rows = rows_of()
-
-    with Loader(rows, batch_size=50, seed=1, blocks=10, num_epochs=2) as loader:
-        found = [row for batch in loader for row in batch["index"].tolist()]
-
-    expected = [rows.shuffled(1, epoch, blocks=10)[:]["index"] for epoch in range(2)]
-    assert found == np.concatenate(expected).tolist()
 
 
 @pytest.mark.parametrize("option", ["seed", "blocks", "num_epochs"])
