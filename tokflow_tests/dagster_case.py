@@ -177,13 +177,10 @@ class Sensor:
         )
 
     def settle(self) -> list[str]:
-        """Tick and run until two ticks ask for nothing; return the jobs that were run."""
+        """Tick and run until a tick asks for nothing; return the jobs that were run."""
         defs = self.case.defs
         jobs: list[str] = []
-        quiet = 0
-        while quiet < 2:
-            requests = self.tick(defs)
-            quiet = 0 if requests else quiet + 1
+        while requests := self.tick(defs):
             for request in requests:
                 self.run(request, defs)
                 jobs.append(str(request.job_name))

@@ -23,6 +23,7 @@ from tokflow.stage import stage_named
 
 CODE_VERSION = "dagster/code_version"
 DATA_VERSION = "dagster/data_version"
+INPUT_VERSION = "dagster/input_data_version"
 """Tags by which Dagster says what is stale."""
 
 Log: TypeAlias = Callable[[dg.AssetMaterialization], object]
@@ -81,24 +82,9 @@ class AssetHistory:
         """The key of the asset."""
         return asset_key(self.dataset, self.stage, self.name)
 
-    def events(self, reports: Mapping[str, Report]) -> list[dg.AssetMaterialization]:
-        """Return the materializations of outputs, each with its own metadata, data version and
-        current parents."""
-        return [
-            dg.AssetMaterialization(
-                self.key,
-                description=report.description or None,
-                partition=partition or None,
-                metadata=report.metadata,
-                tags={**self._tags, DATA_VERSION: report.data_version},
-            )
-            for partition, report in reports.items()
-        ]
-
-    def snapshot_parents(self) -> "AssetHistory":
-        """Return this history with its parents fixed as they are now."""
+    def snapshot_parents(self) -> None:
+        """Fix the parents of what is recorded later as they are now."""
         _ = self._tags
-        return self
 
     def record(
         self,
@@ -106,9 +92,17 @@ class AssetHistory:
         log: Log | None = None,
         progress: Callable[[int, int], None] = ignore,
     ) -> None:
-        """Enter outputs, by default as made without a run. `progress` is called with the number of
-        those that are entered, and of all."""
-        for number, event in enumerate(self.events(reports), 1):
+        """Enter outputs, each with its own metadata and data version and with the current parents,
+        by default as made without a run. `progress` is called with the number of those that are
+        entered, and of all."""
+        for number, (partition, report) in enumerate(reports.items(), 1):
+            event = dg.AssetMaterialization(
+                self.key,
+                description=report.description or None,
+                partition=partition or None,
+                metadata=report.metadata,
+                tags={**self._tags, DATA_VERSION: report.data_version},
+            )
             (log or self.instance.report_runless_asset_event)(event)
             progress(number, len(reports))
 
@@ -158,23 +152,14 @@ class AssetHistory:
         if own is None or self._is_failed:
             return True
         tags = _tags_of(own)
-        of_parents = {key: of for key, of in self._records.items() if of and key != self.key}
-        is_newest = all(
-            of.storage_id < own.storage_id or self._is_known(key, of, tags)
-            for key, of in of_parents.items()
-        )
-        code = code_version(self.dataset, self.stage, self.name)
-        return not is_newest or tags.get(CODE_VERSION) != code
-
-    def _is_known(
-        self, parent: dg.AssetKey, record: dg.EventLogRecord, tags: Mapping[str, str]
-    ) -> bool:
-        """Return whether an output was made from the version of an unpartitioned parent that was
-        recorded again since: with a new status of the files, say."""
-        if record.partition_key is not None:
-            return False
-        known = tags.get(f"dagster/input_data_version/{parent.to_user_string()}")
-        return _tags_of(record).get(DATA_VERSION) == known
+        for key, of in self._records.items():
+            if of is None or key == self.key or of.storage_id < own.storage_id:
+                continue
+            # An unpartitioned parent may be recorded again as it was: with a new status of files.
+            known = tags.get(f"{INPUT_VERSION}/{key.to_user_string()}")
+            if of.partition_key is not None or _tags_of(of).get(DATA_VERSION) != known:
+                return True
+        return tags.get(CODE_VERSION) != code_version(self.dataset, self.stage, self.name)
 
     @property
     def metadata(self) -> Mapping[str, dg.MetadataValue[Any]]:
@@ -232,16 +217,13 @@ class AssetHistory:
             CODE_VERSION: code_version(self.dataset, self.stage, self.name),
             "dagster/data_version_is_user_provided": "true",
         }
-        for key in self._parents():
+        for key in parents(self.dataset, self.stage, self.name):
             record = self._records.get(key)
             version = _tags_of(record).get(DATA_VERSION, "INITIAL")
-            tags[f"dagster/input_data_version/{key.to_user_string()}"] = version
+            tags[f"{INPUT_VERSION}/{key.to_user_string()}"] = version
             pointer = str(record.storage_id) if record else "NULL"
             tags[f"dagster/input_event_pointer/{key.to_user_string()}"] = pointer
         return tags
-
-    def _parents(self) -> list[dg.AssetKey]:
-        return list(parents(self.dataset, self.stage, self.name))
 
     @property
     def _is_failed(self) -> bool:
@@ -261,7 +243,8 @@ class AssetHistory:
     @cached_property
     def _entries(self) -> Mapping[dg.AssetKey, Any]:
         """Rows of Dagster's table of assets: the asset and each parent, if Dagster knows it."""
-        found = self.instance.get_asset_records([self.key, *self._parents()])
+        keys = [self.key, *parents(self.dataset, self.stage, self.name)]
+        found = self.instance.get_asset_records(keys)
         return {record.asset_entry.asset_key: record.asset_entry for record in found}
 
 

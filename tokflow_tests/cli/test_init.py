@@ -170,32 +170,30 @@ OF_CHATS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("name", OF_CHATS)
-def test_chats_are_recognised_and_what_is_written_builds(name: str, tmp_path: Path):
+def test_chats_are_recognised(name: str, tmp_path: Path):
     record, documents, printed = OF_CHATS[name]
     write_records(tmp_path / "a.jsonl", [record] * 3)
     save_chat_tokenizer(tmp_path)
 
     shown = run("init", "a.jsonl", "--tokenizer", "tok").stdout.splitlines()
-    built = run("run", "--config", "a.yaml")
 
     assert shown[1] == printed
     config = load_dataset(tmp_path / "a.yaml").documents
     assert config.model_dump(include=set(documents)) == documents
+
+
+def test_what_is_written_of_chats_builds_with_no_edit(tmp_path: Path):
+    write_records(tmp_path / "a.parquet", [{"messages": CHAT}] * 3)
+    save_chat_tokenizer(tmp_path)
+    json_of("init", "a.parquet", "--tokenizer", "tok")
+
+    built = run("run", "--config", "a.yaml")
+
     assert built.exit_code == 0, built.stderr
     folder = tmp_path / "data/store/a/exports/parquet/latest"
     parts = [pq.read_table(*folder.glob(f"{part}*")) for part in ("train", "validation")]
     train, validation = (sum(map(sum, of["loss_mask"].to_pylist())) for of in parts)
     assert train == 2 * validation > 0
-
-
-def test_preference_pairs_are_refused_by_name(tmp_path: Path):
-    record = {"prompt": "Hello", "chosen": "a", "rejected": "b"}
-    write_records(tmp_path / "a.jsonl", [record])
-
-    message = refused("init", "a.jsonl", "--tokenizer", "bytes")
-
-    assert "found preference pairs, in 'chosen' and 'rejected'" in message
-    assert json_of("init", "a.jsonl", "--text", "prompt")["documents"] == {"text": "prompt"}
 
 
 def test_the_first_chat_is_shown_with_its_mask_or_why_it_cannot_be(tmp_path: Path):
@@ -209,14 +207,6 @@ def test_the_first_chat_is_shown_with_its_mask_or_why_it_cannot_be(tmp_path: Pat
     assert "  ✓ assistant: content, stop token │ General Kenobi<|im_end|>\n" in shown.stdout
     assert (refused.exit_code, (tmp_path / "refused.yaml").exists()) == (0, True)
     assert "the first chat cannot be shown: documents.chat_template: " in refused.stderr
-
-
-def test_a_column_of_text_is_read_where_it_is_named_beside_chats(tmp_path: Path):
-    write_records(tmp_path / "a.jsonl", [{"messages": CHAT, "text": "Once"}])
-
-    written = json_of("init", "a.jsonl", "--text", "text")
-
-    assert (written["documents"], written["chats"]) == ({"text": "text"}, ["messages"])
 
 
 def test_what_it_shows_as_comments_is_what_a_dataset_may_have(tmp_path: Path):
@@ -346,16 +336,6 @@ def test_a_folder_component_above_is_no_hindrance(project: Path):
     assert json_of("plan", "new")["datasets"][0]["num_files"] == 1
 
 
-def test_a_file_that_cannot_be_looked_at_leaves_nothing(tmp_path: Path):
-    (tmp_path / "a.jsonl").write_text("no JSON\n")
-
-    result = run("init", "a.jsonl", "--output", "new/a.yaml")
-
-    assert result.exit_code == 1
-    assert "a.jsonl, row 0, line 1, byte 0: expected a JSON object" in result.stderr
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_folder_of_save_to_disk_stands_for_itself_and_its_splits(tmp_path: Path):
     save_splits(tmp_path / "data/saved")
     shutil.copy(tmp_path / "data/saved/train/data-00000-of-00001.arrow", "data/saved/cache-1.arrow")
@@ -386,19 +366,6 @@ def test_a_dataset_of_the_hub_is_looked_at_by_its_smallest_file(hub: Hub, tmp_pa
     assert fetched == ["test-0.parquet"]
     assert made.exit_code == 0, made.output
     assert "      test: {source_split: test}\n" in Path("number-tales.yaml").read_text()
-
-
-def test_of_a_dataset_with_configs_the_yaml_to_write_is_named(hub: Hub):
-    card = b"---\nconfigs:\n- {config_name: cola, data_files: a.txt}\n"
-    card += b"- {config_name: sst2, data_files: b.txt}\n---\n"
-    hub.push("team/glue", {"README.md": card, "a.txt": b"a", "b.txt": b"b"})
-
-    message = refused("init", "hf://datasets/team/glue")
-
-    assert message.endswith(
-        "raw.config: expected one of cola, sst2, found none, and no default; write a YAML with "
-        "`raw: {files: hf://datasets/team/glue, config: ...}` and one of them\n"
-    )
 
 
 def test_many_small_files_are_grouped_and_it_is_said_what_that_saves(

@@ -523,22 +523,3 @@ def test_a_shuffle_makes_stale_what_it_decides(case: Case):
     assert changed(case, {"seed": 1, "sequences": True}, of_file) == {"split"}
     case.attributes["exports"] = ["bin"]
     assert changed(case, {"seed": 1, "sequences": True}, {"seed": 2, "sequences": True}) == set()
-
-
-def test_exports_of_streams_and_of_documents_in_one_order_are_made_of_splits(case: Case):
-    case.attributes["exports"] = ["bin", "megatron"]
-    streams = stages_of(case)
-    case.attributes["exports"] = ["bin", "parquet"]
-    case.attributes["shuffle"] = {"seed": 1, "documents": "dataset"}
-    assert case.run(keys=KEYS).success
-    assert case.not_fresh() == {}
-
-    case.attributes["shuffle"] = {"seed": 2, "documents": "dataset"}
-
-    assert case.not_fresh() == {"exports/bin": "STALE", "exports/parquet": "STALE"}
-    assert stages_of(case) == streams
-    assert streams == {"raw", "files", "tokenizer", "tokens", "split", "exports"}
-
-
-def stages_of(case: Case) -> set[str]:
-    return {key.path[1] for key in case.defs.resolve_asset_graph().get_all_asset_keys()}

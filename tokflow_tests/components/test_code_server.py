@@ -60,15 +60,9 @@ def test_a_run_without_a_server_that_answers_reloads_nothing(tmp_path: Path):
     assert not reload_code(dg.DagsterRun("of_this_process"))
 
 
-EDITS: dict[str, Any] = {"packing": {"sequence_length": 8}, "owners": ["team:other"]}
-
-
-@pytest.mark.parametrize("field", EDITS)
-def test_a_run_of_an_edited_yaml_says_what_to_press_where_nothing_can_be_reloaded(
-    field: str, case: Case
-):
+def test_a_run_of_an_edited_yaml_says_what_to_press_where_nothing_can_be_reloaded(case: Case):
     loaded = case.dataset
-    case.attributes[field] = EDITS[field]
+    case.attributes["owners"] = ["team:other"]
 
     said = []
     for dataset in (loaded, case.dataset):

@@ -66,17 +66,6 @@ def test_tokens_are_recorded_after_the_raw_file_that_dagster_had_not_heard_of(ca
     assert not {"raw:b.txt", "tokens:b.txt"} & set(case.not_fresh())
 
 
-def test_a_trained_tokenizer_is_recorded_after_the_raw_files_it_was_trained_on(case: Case):
-    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 260}
-    sync_files(case.instance, case.dataset)
-    case.run(selection("raw"), keys=["a.txt"])
-
-    case.run(selection("tokenizer"))
-    case.run(selection("raw"), keys=KEYS)
-
-    assert not {"raw:a.txt", "tokenizer"} & set(case.not_fresh())
-
-
 def test_files_that_change_go_and_come_make_what_they_decide_stale(case: Case):
     exports = {"exports/bin": "STALE", "exports/parquet": "STALE"}
     sync_files(case.instance, case.dataset)

@@ -56,19 +56,6 @@ def test_the_build_job_takes_files_until_the_limit_and_records_these_alone(limit
     assert [event for event in second.all_events if event.is_step_materialization] == []
 
 
-def test_a_trained_tokenizer_is_fresh_after_the_first_build(limited: Case):
-    behind = {"files": "c.txt"}  # which the limit does not take
-    limited.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 300, **behind}
-
-    result = build(limited)
-
-    assert result.success, failure(result)
-    assert limited.partitions() == TAKEN
-    assert limited.not_fresh() == {}
-    second = build(limited)
-    assert [event for event in second.all_events if event.is_step_materialization] == []
-
-
 def test_with_a_verdict_on_gigatoken_the_tokenizer_is_recorded_none_the_less(
     limited: Case, monkeypatch: pytest.MonkeyPatch
 ):
@@ -97,9 +84,6 @@ def test_partitions_are_those_that_the_limit_takes_now(built: Case):
     assert build(built).success
     assert built.partitions() == ["b.txt", "c.txt"]
     assert built.not_fresh() == {}
-    built.attributes["documents"]["limit"]["documents"] = 3
-    assert build(built).success
-    assert built.partitions() == ["b.txt"]
 
 
 def test_partitions_that_may_follow_stay_until_the_files_before_them_are_built(built: Case):

@@ -32,11 +32,8 @@ def test_another_packing_is_an_asset_that_exports_of_it_share(case: Case):
     dg.Definitions.validate_loadable(case.defs)
 
 
-@pytest.mark.parametrize("is_job", [True, False])
-def test_every_packing_is_built_checked_and_fresh_until_its_own_length_changes(
-    is_job: bool, case: Case
-):
-    result = case.job() if is_job else case.run(keys=KEYS)
+def test_every_packing_is_built_checked_and_fresh_until_its_own_length_changes(case: Case):
+    result = case.job()
 
     assert result.success, failure(result)
     assert case.not_fresh() == {}

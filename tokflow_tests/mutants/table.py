@@ -515,7 +515,7 @@ FAULTS = {
             "the sensor does not see that a file was edited",
             "        sorted(changes.stamps.items()),\n",
             "",
-            "test_a_bad_file_is_tried_once_and_again_with_another_config_or_when_it_is_fixed",
+            "test_a_bad_file_is_tried_once_and_again_when_something_is_missing_or_it_is_fixed",
         ),
         (
             "a check that found something has passed",

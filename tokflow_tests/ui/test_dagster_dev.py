@@ -121,7 +121,7 @@ def test_the_pictures_of_the_report_are_on_its_asset(built: Served, visit: Visit
     visit.page.goto(f"{built.url}/assets/demo/report")
     whole = visit.page.locator("img[src^='data:image/svg+xml;base64,']")
 
-    visit.page.get_by_text("bytes per token").first.wait_for()
+    visit.page.get_by_text("[Show Markdown]").wait_for()
     visit.photograph("report_asset")
     visit.page.get_by_text("[Show Markdown]").click()  # more than 1,000 characters
     whole.first.wait_for()
