@@ -315,7 +315,10 @@ def test_a_build_that_was_killed_is_begun_again(case: Case, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("by", ["tokflow", "dagster"])
-def test_a_failed_run_that_dagster_cannot_repeat_is_not_waited_for(by: str, tmp_path: Path):
+def test_a_failed_run_that_dagster_cannot_repeat_is_not_waited_for(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
     retries = {"run_retries": {"enabled": True, "max_retries": 2}}
     with instance_for_test(overrides=retries, temp_dir=str(tmp_path)) as instance:
         case = Case(tmp_path, instance)
