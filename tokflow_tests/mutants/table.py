@@ -398,6 +398,12 @@ FAULTS = {
     ],
     "store": [
         (
+            "an output that is known to be damaged is current",
+            "if mirror.is_known_damaged(output.folder):",
+            "if False:",
+            "test_recheck_on_another_machine_finds_an_export_of_damaged_tokens",
+        ),
+        (
             "a file has its name before it is whole",
             "    temporary = begun_beside(path)\n",
             "    temporary = path\n",
