@@ -24,7 +24,8 @@ from tokflow.errors import TokflowError
 from tokflow.store.tables import texts_of
 from tokflow.tokenizers.chat.formats import read_chat
 from tokflow.tokenizers.chat.renderer import Renderer, open_renderer
-from tokflow.tokenizers.engines import Encoded, ReferenceEngine, open_reference
+from tokflow.tokenizers.engines.protocol import Encoded, ReferenceEngine
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, in_text_of
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.loss_mask import TokenChars, TokenPlaces, places_of

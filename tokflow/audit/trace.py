@@ -26,7 +26,7 @@ from tokflow.selection.stage import SELECTION, columns_of_attributes, documents_
 from tokflow.store.integrity import check_files, report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_numpy
-from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.vocabulary import token_bytes
 from tokflow.tokens.rejects import rejects_in
 from tokflow.tokens.shard import TokenShard

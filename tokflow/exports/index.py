@@ -16,8 +16,7 @@ from tokflow.split.spans import Split
 from tokflow.store.manifest import OWN_FOLDER
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import Columns, TableWriter, make_table, repeated, to_arrow, to_numpy
-from tokflow.tokens.origins import Origins
-from tokflow.tokens.shard import ROWS_OF_PASS
+from tokflow.tokens.shard import ROWS_OF_PASS, Origins
 
 INDEX_NAME = f"{OWN_FOLDER}/index.parquet"
 

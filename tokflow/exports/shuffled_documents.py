@@ -24,7 +24,7 @@ from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.integrity import clear_when_damaged, is_compared
 from tokflow.store.tables import Columns, offsets_of, to_numpy
-from tokflow.tokens.origins import Origins
+from tokflow.tokens.shard import Origins
 from tokflow.tokens.token_source import TokenSource
 
 DOCUMENTS_AT_ONCE = 2**20

@@ -36,7 +36,7 @@ from tokflow.split.rule import SplitConfig, part_of_file
 from tokflow.split.shuffle import ShuffleConfig, document_keys
 from tokflow.store.config import relocated
 from tokflow.tokenizers.stage import TOKENIZER
-from tokflow.tokens.origins import Origins
+from tokflow.tokens.shard import Origins
 from tokflow.tokens.shard_files import is_large
 from tokflow.tokens.stage import TOKENS
 

@@ -34,7 +34,7 @@ from tokflow.pools.pool import Advance, InProcess, Pool, ignore
 from tokflow.raw import RawPartition
 from tokflow.split.stage import SPLIT
 from tokflow.stage import RAW, Input, Stage
-from tokflow.tokenizers.engines import EngineDiffersError
+from tokflow.tokenizers.engines.gate import EngineDiffersError
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.shard_files import may_have_segments
 from tokflow.tokens.stage import TOKENS

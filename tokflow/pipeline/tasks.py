@@ -23,7 +23,7 @@ from tokflow.store.integrity import ReadAgainError, Reading
 from tokflow.store.manifest import is_complete
 from tokflow.store.request_errors import AT_ONCE
 from tokflow.store.store import Store
-from tokflow.tokenizers.engines import EngineDiffersError, GatedEngine
+from tokflow.tokenizers.engines.gate import EngineDiffersError, GatedEngine
 from tokflow.tokens.encoder import engine_for
 from tokflow.tokens.shard_files import may_have_segments
 

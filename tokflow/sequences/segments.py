@@ -21,7 +21,7 @@ from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import Columns, make_table, parquet_options, read_part, repeated, to_numpy
-from tokflow.tokens.origins import Origins
+from tokflow.tokens.shard import Origins
 
 SEQUENCES_VERSION = 2
 """Raised when the same input would give other bytes."""

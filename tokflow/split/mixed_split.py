@@ -18,7 +18,7 @@ from tokflow.split.spans import SPAN_COLUMNS, SPLIT_VERSION, Split, write_spans
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_numpy
-from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
 

@@ -11,7 +11,7 @@ from tokflow.errors import ConfigError
 from tokflow.split.permutation import MAX_SIZE, PERMUTATION_VERSION, Permutation
 from tokflow.store.config import Config
 from tokflow.store.manifest import Manifest
-from tokflow.tokens.origins import Origins
+from tokflow.tokens.shard import Origins
 
 
 class ShuffleConfig(Config):

@@ -13,8 +13,8 @@ from tokflow.errors import TokenizerError
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.chat.marks import CharSpan
 from tokflow.tokenizers.chat.renderer import ROLES, Renderer
-from tokflow.tokenizers.engines import Encoded, Engine, InText, open_reference
-from tokflow.tokenizers.engines.protocol import any_of, encoded_from_lists
+from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, any_of, encoded_from_lists
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import SpecialTokensInText, Tokenizer
 from tokflow.tokenizers.vocabulary import control_tokens, id_of_unknown
 from tokflow.tokens.bos_eos import ChatMarks

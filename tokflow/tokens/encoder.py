@@ -18,7 +18,7 @@ from tokflow.documents.source import Encode
 from tokflow.errors import BadDocumentError
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.chat.renderer import Renderer
-from tokflow.tokenizers.engines import GatedEngine, open_engine
+from tokflow.tokenizers.engines.gate import GatedEngine, open_engine
 from tokflow.tokenizers.engines.protocol import InText, any_of, text_buffers
 from tokflow.tokenizers.engines.reference import MODEL_NAME, load_processor
 from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json

@@ -14,8 +14,7 @@ from tokflow.documents import Spans
 from tokflow.errors import TokenizerError
 from tokflow.store.integrity import clear_when_damaged
 from tokflow.store.tables import offsets_of, to_arrow, to_numpy
-from tokflow.tokenizers.engines import Encoded, InText
-from tokflow.tokenizers.engines.protocol import encoded_from_lists, text_buffers
+from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_lists, text_buffers
 from tokflow.tokenizers.engines.reference import (
     MODEL_NAME,
     SentencePieceEngine,

@@ -1,7 +1,9 @@
 """Documents -> token shard: tokens.bin, documents.parquet, of chats loss_mask.bin; one raw file."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,16 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.documents import Batch, DocumentsConfig, deciding_fields, ranges
-from tokflow.errors import CorruptOutputError
 from tokflow.raw import RawPartition
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.store import InStore, StoredOutput
-from tokflow.store.tables import read_table, to_arrow, to_numpy
+from tokflow.store.tables import read_table, repeated, to_arrow, to_numpy, to_texts
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.chat.template import stop_tokens
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import TokenBatch
-from tokflow.tokens.origins import Origins
 from tokflow.tokens.shard_files import (
     DOCUMENTS_NAME,
     KEPT_NAME,
@@ -62,7 +62,7 @@ class TokenShard(InStore):
         return self.names(LOSS_MASK_NAME)[0] in self.manifest.files
 
     @property
-    def origins(self) -> Origins:
+    def origins(self) -> "Origins":
         """The raw files that its rows are of."""
         return Origins.of(self.manifest)
 
@@ -114,6 +114,47 @@ class TokenShard(InStore):
     def kept_columns(self) -> pa.Table:
         """Return kept_columns.parquet, one row per document in the order of files and rows."""
         return pa.concat_tables([read_table(self.stored.file(of)) for of in self.names(KEPT_NAME)])
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """The raw files of a token shard, in the order of its rows."""
+
+    raw_files: Sequence[str]
+    """Keys of the raw files."""
+    first_rows: Sequence[int]
+    """The row of the shard with which each begins."""
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> "Origins":
+        """Return the raw files of the token shard with this manifest."""
+        files = manifest.details.get("files")
+        if files is None:
+            return cls([str(manifest.partition)], [0])
+        edges = list(accumulate((file["num_rows"] for file in files), initial=0))
+        return cls([file["raw_file"] for file in files], edges[:-1])
+
+    def of_rows(self, rows: npt.NDArray[np.int64]) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
+        """Return the raw file of each row of the shard, and its row in that file."""
+        if len(self.raw_files) == 1:
+            return repeated(self.raw_files[0], len(rows)), rows
+        number, names = self.numbers_of(rows), to_texts(self.raw_files).cast(pa.string())
+        return names.take(to_arrow(number)), rows - np.array(self.first_rows)[number]
+
+    def numbers_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the ordinal of the raw file of each row of the shard."""
+        return np.searchsorted(np.array(self.first_rows), rows, side="right") - 1
+
+    def row_of(self, raw_file: str, row: int) -> int:
+        """Return the row of the shard for a row of one of its raw files."""
+        return self.first_rows[self.raw_files.index(raw_file)] + row
+
+    def path_of(self, raw_file: str, run: Mapping[str, Any]) -> Path | None:
+        """Return the path that a raw file had when it was read, from the run's `raw_paths`; None if
+        unknown."""
+        paths = run.get("raw_paths") or [None]
+        path = paths[self.raw_files.index(raw_file) % len(paths)]  # a mixture has several passes
+        return None if path is None else Path(path)
 
 
 def places_of(
@@ -204,22 +245,9 @@ def is_shard(manifest: Manifest) -> bool:
 
 
 def open_token_shard(stored: StoredOutput) -> TokenShard:
-    """Return a token shard that is in a store, its sizes checked against its manifest.
+    """Return a token shard that is in a store, the sizes of its files checked.
 
     Raises: CorruptOutputError.
     """
     stored.store.check(stored)
-    shard = TokenShard(stored)
-    sizes = {TOKENS_NAME: shard.dtype.itemsize}
-    sizes |= {LOSS_MASK_NAME: 1} if shard.has_loss_mask else {}
-    for name, size in sizes.items():
-        for path, counts in zip(shard.names(name), shard.segments, strict=True):
-            num_bytes, num_tokens = stored.manifest.files[path].num_bytes, counts["num_tokens"]
-            if num_bytes != num_tokens * size:
-                raise CorruptOutputError(
-                    where=stored.folder / path,
-                    expected=f"{num_tokens:,} tokens of {size} bytes ({num_tokens * size:,} bytes)",
-                    found=f"{num_bytes:,} bytes",
-                    remedy="delete the folder and run `tokflow run` again",
-                )
-    return shard
+    return TokenShard(stored)

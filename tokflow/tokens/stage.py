@@ -29,7 +29,6 @@ from tokflow.tokenizers.stage import encoding_of
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
-from tokflow.tokens.origins import described_files
 from tokflow.tokens.prefetch import in_order, read_ahead
 from tokflow.tokens.rejects import reason_of, rejects_by_reason
 from tokflow.tokens.shard import TokenShard, open_token_shard, tokens_recipe
@@ -223,6 +222,25 @@ def _details(
         **({NUM_LINES: source.num_lines} if is_segment else {}),
         **rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]),
         TEXT_DIGEST: writer.texts.hexdigest(),
+    }
+
+
+def described_files(raw: RawPartition, source: DocumentSource) -> dict[str, Any]:
+    """Return the rows of each file of a group, and version identifiers of remote files that were
+    not read to the end."""
+    if not raw.is_group:
+        return raw.files[0].described
+    files = zip(map(raw.by_path.__getitem__, source.paths), source.num_rows, strict=True)
+    return {
+        "files": [
+            {
+                "raw_file": file.key,
+                "sha256": file.sha256,
+                "num_rows": num_rows,
+                **file.described,
+            }
+            for file, num_rows in files
+        ]
     }
 
 

@@ -16,7 +16,7 @@ from tokflow.audit.trace import TokenOrigin, trace_tokens
 from tokflow.exports.index import read_index
 from tokflow.exports.reading import find_export
 from tokflow.pipeline.mixture import graph_of
-from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.vocabulary import token_bytes
 from tokflow.tokens.token_source import TokenSource
 from tokflow_tests import special

@@ -16,7 +16,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.split.permutation import Permutation
 from tokflow.split.shuffle import document_keys
-from tokflow.tokens.origins import Origins
+from tokflow.tokens.shard import Origins
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.outputs import parts, problems_at, problems_of, rows_of
 from tokflow_tests.tiny import EOS, build, declare, write_raw

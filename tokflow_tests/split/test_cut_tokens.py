@@ -6,7 +6,7 @@ import pytest
 from tokflow.pipeline.mixture import graph_of
 from tokflow.split import cut_tokens
 from tokflow.store.tables import to_texts
-from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow_tests.tiny import build, declare
 
 TEXT = "größe 漢字 👍🏽 don't stop\n\n  12,345 <|endoftext|> and on " * 9

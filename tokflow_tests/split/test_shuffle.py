@@ -7,7 +7,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.split.shuffle import document_keys
-from tokflow.tokens.origins import Origins
+from tokflow.tokens.shard import Origins
 from tokflow_tests.tiny import build, declare, write_raw
 
 SHUFFLE = {"seed": 5, "documents": "file"}

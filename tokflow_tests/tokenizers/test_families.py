@@ -20,9 +20,9 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from tokflow.documents import DocumentsConfig
-from tokflow.tokenizers.engines import GatedEngine
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.code_points import COMPARED
+from tokflow.tokenizers.engines.gate import GatedEngine
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, resolve_encoding
 from tokflow.tokens.encoder import engine_for
 from tokflow_tests.outputs import token_lists

@@ -10,7 +10,7 @@ from tokflow.errors import ConfigError
 from tokflow.pipeline.mixture import graph_of
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers import training
-from tokflow.tokenizers.engines import open_engine
+from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokenizers.patterns import PATTERNS, describe_splitting, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 from tokflow_tests.texts import awkward_strings

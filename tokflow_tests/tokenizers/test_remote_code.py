@@ -13,7 +13,7 @@ from tokflow.errors import CorruptOutputError, UntrustedCodeError
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import checksums, read_manifest, write_manifest
-from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import tokenizer_of
 from tokflow_tests.outputs import edit_manifest, stored
 from tokflow_tests.special import letter_ids, write_letters

@@ -10,7 +10,7 @@ from tokenizers import models
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.store.tables import to_texts
-from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokenizers.vocabulary import control_tokens, id_of_unknown
 from tokflow.tokens.chat import ChatEncoder

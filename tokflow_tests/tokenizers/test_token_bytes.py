@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
-from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.vocabulary import token_bytes
 from tokflow_tests import special
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize

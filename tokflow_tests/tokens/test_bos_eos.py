@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tokflow.errors import TokenizerError
-from tokflow.tokenizers.engines import Encoded
+from tokflow.tokenizers.engines.protocol import Encoded
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, resolve_encoding
 from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
 from tokflow_tests.outputs import token_lists

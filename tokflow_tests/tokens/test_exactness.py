@@ -12,7 +12,8 @@ import tokenizers
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
-from tokflow.tokenizers.engines import fast, open_engine
+from tokflow.tokenizers.engines import fast
+from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokens.stage import TOKENS
 from tokflow_tests.outputs import content, token_lists
 from tokflow_tests.texts import NUM_AWKWARD_STRINGS, awkward_strings

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tokflow.errors import TokflowError, UntrustedCodeError
 from tokflow.store.tables import to_numpy, to_texts
-from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, check_content
 from tokflow.tokens.rejects import rejects_in
 from tokflow.tokens.shard import TokenShard

@@ -55,10 +55,10 @@ class GatedEngine:
     """An engine together with the proof that it may be used."""
 
     engine: Engine
-    reference: Engine | None
-    """Engine to compare with; None if `engine` is the reference itself."""
     reason: str
     """Why this engine runs, for the metadata."""
+    reference: Engine | None = None
+    """Engine to compare with; None if `engine` is the reference itself."""
     _num_batches: int = 0
 
     @property
@@ -85,7 +85,12 @@ class GatedEngine:
         long = np.flatnonzero(lengths > SAMPLE_TOKENS)
         self._num_batches += 1
         indices = np.unique(short[self._places(len(short), 3)])
-        heads = to_texts([_head(texts, int(index)) for index in long[self._places(len(long), 1)]])
+        # Of a long one the first characters, without touching the rest of it.
+        offsets, data = text_buffers(texts)
+        some = long[self._places(len(long), 1)]
+        spans = zip(offsets[some].tolist(), offsets[some + 1].tolist(), strict=True)
+        cut = [data[at : min(stop, at + 2 * SAMPLE_TOKENS)].tobytes() for at, stop in spans]
+        heads = to_texts([head.decode(errors="ignore") for head in cut])
         of_heads = self.engine.encode(heads).documents() if len(heads) else []
         sample = pa.concat_arrays([texts.take(to_arrow(indices)), heads])
         got = [encoded.document(int(index)) for index in indices] + of_heads
@@ -126,38 +131,26 @@ def open_engine(
     rule = cache(partial(tried, WIDE))
     chunked = partial(ChunkedEngine, find_rule=rule, dtype=tokenizer.dtype)
     reference = chunked(whole)
-    only_reference = partial(GatedEngine, engine=reference, reference=None)
     if tokenizer.kind == "bytes":
-        return only_reference(reason="the bytes need no other engine")
+        return GatedEngine(engine=reference, reason="the bytes need no other engine")
     if choice == "reference":
-        return only_reference(reason="asked for by engine: reference")
-    if tokenizer.verdict is not None:
-        return _without_gigatoken(reference, choice, VERDICT + tokenizer.verdict)
+        return GatedEngine(engine=reference, reason="asked for by engine: reference")
     strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))
-    try:
-        with panics_as_errors():
-            gigatoken = open_gigatoken(tokenizer, in_text=in_text)
-            code_points = code_points_for_reference(tokenizer)
-            near = cache(lambda: tried(NEAR) or rule())
-            fast = chunked(RoutedEngine(gigatoken, whole, code_points, near))
-            difference = _first_difference(strings, fast, reference)
-    except Exception as error:
-        first_line = str(error).partition("\n")[0]
-        difference = f"gigatoken does not take this tokenizer: {first_line}"
-    if difference is not None:
-        return _without_gigatoken(reference, choice, difference)
-    reason = f"equal to {reference.name} on {len(strings):,} awkward strings"
-    return GatedEngine(engine=fast, reference=reference, reason=reason)
-
-
-clear_when_damaged(open_engine.cache_clear)
-
-
-def _without_gigatoken(reference: Engine, choice: EngineChoice, difference: str) -> GatedEngine:
-    """Return the reference, with what speaks against gigatoken as the reason.
-
-    Raises: TokenizerError where gigatoken was asked for.
-    """
+    difference = None if tokenizer.verdict is None else VERDICT + tokenizer.verdict
+    if difference is None:
+        try:
+            with panics_as_errors():
+                gigatoken = open_gigatoken(tokenizer, in_text=in_text)
+                code_points = code_points_for_reference(tokenizer)
+                near = cache(lambda: tried(NEAR) or rule())
+                fast = chunked(RoutedEngine(gigatoken, whole, code_points, near))
+                difference = _first_difference(strings, fast, reference)
+        except Exception as error:
+            first_line = str(error).partition("\n")[0]
+            difference = f"gigatoken does not take this tokenizer: {first_line}"
+    if difference is None:
+        reason = f"equal to {reference.name} on {len(strings):,} awkward strings"
+        return GatedEngine(engine=fast, reference=reference, reason=reason)
     if choice == "gigatoken":
         raise TokenizerError(
             where="tokenizer.engine: gigatoken",
@@ -165,7 +158,10 @@ def _without_gigatoken(reference: Engine, choice: EngineChoice, difference: str)
             found=difference,
             remedy="set tokenizer.engine: auto to use the reference where they differ",
         )
-    return GatedEngine(engine=reference, reference=None, reason=difference)
+    return GatedEngine(engine=reference, reason=difference)
+
+
+clear_when_damaged(open_engine.cache_clear)
 
 
 def _tried_rule(
@@ -180,14 +176,6 @@ def _tried_rule(
     texts = [f"ab {string} cd{string} é {string}ef g" for string in strings]
     cut = ChunkedEngine(whole, lambda: rule, dtype=tokenizer.dtype, chunk_bytes=1, chunked_bytes=0)
     return rule if _first_difference(texts, cut, whole) is None else None
-
-
-def _head(texts: pa.LargeStringArray, index: int) -> str:
-    """Return the first characters of a text, without touching the rest of it."""
-    offsets, data = text_buffers(texts)
-    start, stop = int(offsets[index]), int(offsets[index + 1])
-    head = data[start : min(stop, start + 2 * SAMPLE_TOKENS)].tobytes()
-    return head.decode(errors="ignore")  # the last character may be cut
 
 
 def _added_token_strings(tokenizer: Tokenizer) -> list[str]:

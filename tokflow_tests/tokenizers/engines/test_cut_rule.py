@@ -23,9 +23,10 @@ from tokenizers import (
 )
 
 from tokflow.store.tables import to_texts
-from tokflow.tokenizers.engines import chunks, open_engine
+from tokflow.tokenizers.engines import chunks
 from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES, ChunkedEngine, find_cut_rule
 from tokflow.tokenizers.engines.fast import open_gigatoken
+from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokenizers.engines.reference import (
     SentencePieceEngine,
     TiktokenEngine,

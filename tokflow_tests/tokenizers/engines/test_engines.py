@@ -14,17 +14,13 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from tokflow.errors import TokenizerError
 from tokflow.store.tables import to_texts
-from tokflow.tokenizers.engines import (
-    EngineDiffersError,
-    fast,
-    open_engine,
-    open_reference,
-    reference,
-)
+from tokflow.tokenizers.engines import fast, reference
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.code_points import COMPARED
 from tokflow.tokenizers.engines.fast import open_gigatoken
+from tokflow.tokenizers.engines.gate import EngineDiffersError, open_engine
 from tokflow.tokenizers.engines.protocol import InText, text_buffers
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens import shard as tokens
 from tokflow_tests.outputs import token_lists

@@ -5,8 +5,7 @@ import sentencepiece
 
 from tokflow.errors import TokenizerError
 from tokflow.store.tables import to_texts
-from tokflow.tokenizers.engines import open_reference
-from tokflow.tokenizers.engines.reference import SentencePieceEngine
+from tokflow.tokenizers.engines.reference import SentencePieceEngine, open_reference
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import train_model
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import BadDocumentError, TokenizerError
-from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests import special

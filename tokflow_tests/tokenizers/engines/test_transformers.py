@@ -9,7 +9,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.store.manifest import read_manifest
 from tokflow.store.tables import to_texts
-from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.hub import files_to_take
 from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import token_lists
