@@ -1,6 +1,5 @@
 """The tool that measures must not rot: its parts on texts of a few kB, with real processes."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,13 +20,6 @@ import subprocess, sys
 child = "held = bytearray(60_000_000); import time; time.sleep(0.8)"
 held = bytearray(60_000_000)
 subprocess.run([sys.executable, "-c", child], check=True)
-"""
-NOT_WAITED_FOR = """
-import os, subprocess, sys
-child = "import time; held = bytearray(60_000_000)\\nwhile time.process_time() < 0.5: pass"
-process = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE)
-process.stdout.read()  # until it ends
-os._exit(0)
 """
 MEASURE = """
 import sys
@@ -75,35 +67,6 @@ def test_text_grows_by_other_letters_and_keeps_its_length():
     assert len(set(texts)) == 10
 
 
-def test_text_is_divided_among_files_in_its_order():
-    texts = list(corpus.grow(TEXTS, 900))
-
-    files = [list(of_file) for of_file in corpus.divide(texts, 900, 3)]
-
-    assert [text for of_file in files for text in of_file] == texts
-    sizes = [len("".join(of_file)) for of_file in files]
-    assert len(files) == 3
-    assert max(sizes) - min(sizes) <= 2 * max(map(len, TEXTS))
-
-
-def test_text_stops_before_it_passes_its_size():
-    assert list(corpus.grow(TEXTS, len("".join(TEXTS)) - 1)) == TEXTS[:1]
-
-
-@pytest.mark.parametrize(
-    "paragraph",
-    [
-        "If a[0] == 1 and b[1] == 2 or not c[2] in (3, 4, 5): for d in range(10): with e(d) as f: "
-        "if f is not 7 and d in {8, 9}: a[d] = b[d] or c[d].",
-        "Too short to be prose.",
-        "Numpy Pandas Arrow Torch Dagster Parquet Lance Polars Awkward Numba Scipy Jax Flax Optax "
-        "Orbax Grain Levanter Haliax Equinox.",
-    ],
-)
-def test_code_short_lines_and_names_are_no_prose(paragraph: str):
-    assert prose.sentences(paragraph) is None
-
-
 def test_a_paragraph_of_sentences_is_prose_in_one_line():
     text = (
         "This is what it does with the text that is given to it:\n  it is read as a whole, and it "
@@ -123,16 +86,6 @@ def test_the_memory_of_all_processes_counts_and_not_only_the_largest():
     assert peak_bytes > largest_bytes + 50_000_000
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux pins a process")
-def test_a_process_has_the_cores_that_it_is_given():
-    code = "import os, sys; sys.exit(len(os.sched_getaffinity(0)) != 1)"
-    own = os.sched_getaffinity(0)
-
-    measure([sys.executable, "-c", code], folder=Path.cwd(), environment={}, num_cores=1)
-
-    assert os.sched_getaffinity(0) == own
-
-
 def test_what_others_take_meanwhile_is_told_apart():
     sleep = [sys.executable, "-c", "import time; time.sleep(0.5)"]
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
@@ -141,16 +94,6 @@ def test_what_others_take_meanwhile_is_told_apart():
 
     assert one.others_seconds > 0.2
     assert one.cpu_seconds < 0.2
-
-
-def test_a_process_that_nobody_waited_for_counts():
-    command = [sys.executable, "-c", MEASURE, NOT_WAITED_FOR]
-    printed = subprocess.run(command, cwd=programs.ROOT, capture_output=True, check=True).stdout
-
-    _, largest_bytes, cpu_milliseconds = map(int, printed.split())
-
-    assert largest_bytes > 60_000_000
-    assert cpu_milliseconds > 300
 
 
 def test_a_process_that_takes_too_long_is_ended():
@@ -212,15 +155,6 @@ def test_the_aims_are_judged_by_the_numbers():
     assert "15.0" in judged[1]
 
 
-def test_a_peer_that_did_not_finish_meets_no_aim():
-    core = result(programs.CORE, seconds=2.0, peak_bytes=1)
-    peer = speed.Result(program=writer("peer", [], is_peer=True), failure="over 900 s")
-
-    judged = list(speed.aims([("300 MB", 300e6, [core, peer])]))
-
-    assert len(judged) == 1  # the peak alone
-
-
 def test_growth_is_judged_by_its_line_and_by_100_mb_of_memory():
     sizes = {
         size: result(programs.CORE, seconds=1 + size / 1e8, peak_bytes=300_000_000 + more)
@@ -243,19 +177,6 @@ def test_a_build_of_two_jobs_is_judged_by_its_share_of_two_runs_at_once():
     [aim, _] = jobs.judged([("80 kB", found)])
     assert aim.split()[0] == "MISSED"
     assert "2 jobs take 1.17 times their share of 2 runs at once" in aim
-
-
-def test_no_time_is_printed_where_a_byte_depends_on_the_jobs(tmp_path: Path):
-    def command(place: programs.Place) -> list[object]:
-        (place.folder / "manifest.json").write_text(f"of {place.jobs} jobs")
-        return [sys.executable, "-c", WRITE, [1, EOS], place.folder / "own"]
-
-    own = programs.Program(name="own", command=command, output="own")
-
-    with pytest.raises(RuntimeError, match=r"manifest\.json first, with 2 jobs; no time is worth"):
-        jobs.measure_jobs(
-            tmp_path / "a.jsonl", numbers=[1, 2], folder=tmp_path, repeats=1, program=own
-        )
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import orders, peer_programs
+from benchmarks import orders
 
 EVENS_FIRST = """
 import numpy as np
@@ -46,13 +46,3 @@ def test_a_peer_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
     with pytest.raises(RuntimeError, match="no such permutation"):
         orders.of_peer("broken", "any")(10, 1, np.arange(10))
-
-
-def test_an_order_without_its_environment_is_left_out_and_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    monkeypatch.setattr(peer_programs, "ENVIRONMENTS", tmp_path)
-
-    for one in orders.WHOLE:
-        assert (one.missing() is None) == (one.peer is None)
-    assert 'make bench-peers PEERS="orders_grain"' in str(orders.WHOLE[2].missing())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import scale
-from benchmarks.scale_costs import FINEWEB, Machine, StoreSpeed, tiered
+from benchmarks.scale_costs import FINEWEB, Machine, StoreSpeed
 from benchmarks.scale_measured import steps_on
 from benchmarks.scale_requests import Shape, built, got, put, total
 from benchmarks.scale_stages import Task, seconds_of
@@ -83,18 +83,6 @@ def test_workers_wait_for_their_cores_and_for_the_network():
     assert seconds_of(task, 8, num_machines=2, machine=SLOW, speed=INSTANT) == pytest.approx(12)
     task = Task(read_bytes=500, read_requests=1, seconds=3)
     assert seconds_of(task, 8, num_machines=2, machine=SLOW, speed=INSTANT) == pytest.approx(20)
-
-
-def test_more_machines_do_not_help_where_the_store_lets_no_more_requests_through():
-    task = Task(seconds=1, num_puts=9)
-    slow = StoreSpeed(put_seconds=0, puts_per_second=10)
-    for num_machines in (8, 80):
-        seconds = seconds_of(task, 4_000, num_machines=num_machines, machine=SLOW, speed=slow)
-        assert seconds == pytest.approx(4_000, rel=0.05)
-
-
-def test_dollars_are_of_each_tier():
-    assert tiered(150, ((100, 2), (float("inf"), 1))) == 250
 
 
 def test_the_tables_name_every_stage_and_both_clouds():

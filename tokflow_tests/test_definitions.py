@@ -54,15 +54,6 @@ def test_in_another_project_its_own_datasets_load(project: Path):
     assert loaded.executor is dg.in_process_executor
 
 
-@pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")
-def test_the_executor_is_the_one_that_a_dataset_asks_for(project: Path):
-    from tokflow.definitions import defs
-
-    declare_in(project, "own", attributes("own", executor="multiprocess"))
-
-    assert defs().executor is dg.multiprocess_executor
-
-
 def test_a_file_that_dagster_cannot_read_takes_no_dataset_with_it(project: Path):
     from tokflow.definitions import defs
 
@@ -106,16 +97,6 @@ def test_no_dataset_takes_another_with_it(project: Path):
     assert len([key for key in keys if key.endswith("/error")]) == 7
     assert "since a code location has one executor" in str(keys["c/error"].description)
     assert "a_b/tokens" in keys
-
-
-def test_what_python_defines_wrong_is_no_fault_of_a_dataset(project: Path):
-    from tokflow.definitions import defs
-
-    declare_in(project, "own", "own")
-    (project / "mine/defs/bad.py").write_text("1 / 0\n")
-
-    with pytest.raises(ZeroDivisionError):
-        defs()
 
 
 def test_the_wheel_brings_no_dataset():

@@ -153,12 +153,6 @@ def test_of_a_chat_that_cannot_be_read_again_only_the_mask_is_known(store: Path)
     ]
 
 
-def test_documents_that_are_no_chats_have_no_spans(tmp_path: Path):
-    build_dataset(declare(tmp_path, {"a.jsonl": ["text"]}, exports=["parquet"]))
-
-    assert not any(of.spans for of in segments_of(tmp_path / "store/tiny/exports/parquet"))
-
-
 def test_a_pair_is_shown_with_its_prompt_apart(tmp_path: Path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/a.jsonl").write_text('{"p": "12", "c": "345"}\n')

@@ -175,15 +175,3 @@ def test_a_file_that_differs_from_the_reference_is_looked_at_again_in_every_samp
     [found] = problems(dataset, "tokens", "equal_to_reference")
 
     assert found.startswith("a.jsonl:0: expected the tokens")
-
-
-def test_what_is_not_there_is_a_finding_by_its_name(dataset: Dataset):
-    graph = graph_of(dataset)
-    shutil.rmtree(graph.tokens("b.jsonl").folder)
-
-    [outcome] = Checker(graph).outcomes(
-        "tokens", outputs(graph, "tokens"), only=["accounting_closes"]
-    )
-
-    assert list(outcome.findings) == ["b.jsonl"]
-    assert "materialize tiny/tokens (partition b.jsonl)" in outcome.problems[0]

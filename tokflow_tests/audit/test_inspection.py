@@ -93,15 +93,6 @@ def test_a_tokenizer_has_no_sequences(store: Path):
     assert inspection.found.manifest.counts == {"vocab_size": 258}
 
 
-def test_no_sequence_is_read_where_none_is_asked_for(store: Path):
-    assert inspect_output(store / "exports/bin", num_sequences=0).excerpts == ()
-
-
-def test_a_folder_of_many_outputs_is_not_one(store: Path):
-    with pytest.raises(MissingOutputError, match=r"a folder of 3 outputs such as a\.jsonl/"):
-        inspect_output(store / "tokens")
-
-
 def test_a_path_without_an_output_is_an_error(tmp_path: Path):
     with pytest.raises(MissingOutputError) as error:
         inspect_output(tmp_path / "nothing")

@@ -33,10 +33,6 @@ def test_a_text_in_two_parts_of_two_files_is_found(tmp_path: Path):
     assert "found 1, such as b.jsonl:2" in find_shared_texts(splits(tmp_path, files))[0]
 
 
-def test_a_text_twice_in_one_part_is_no_leak(tmp_path: Path):
-    assert find_shared_texts(splits(tmp_path, {"a.jsonl": [LICENCE, LICENCE, "x"]})) == []
-
-
 def test_short_texts_are_equal_by_chance(tmp_path: Path):
     made = splits(tmp_path, {"a.jsonl": ["same", "x", "same"]})
 
@@ -51,7 +47,3 @@ def test_the_pieces_of_a_cut_document_are_no_leak(tmp_path: Path):
     }
 
     assert find_shared_texts(splits(tmp_path, {"a.jsonl": [LICENCE]}, split)) == []
-
-
-def test_without_files_there_is_no_leak():
-    assert find_shared_texts([]) == []

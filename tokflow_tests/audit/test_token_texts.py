@@ -36,10 +36,6 @@ def test_all_of_a_text_can_be_seen_and_none_of_it_is_obeyed():
     assert drawn("a\n\tb\u202e\x00") == "a⏎\n⇥b\\u202e\\x00"
 
 
-def test_letters_that_are_joined_and_spaces_of_other_scripts_stay():
-    assert drawn("\u0915\u094d\u200d\u3000") == "\u0915\u094d\u200d\u3000"
-
-
 def test_an_id_that_no_token_has_is_damage(texts: TokenTexts):
     assert texts.decoded([*b"one", EOS]) == "one<eos>"
     assert texts.decoded([9_999]) == "(damaged: an id is not below vocab_size)"

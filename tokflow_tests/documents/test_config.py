@@ -72,10 +72,6 @@ def test_a_limit_below_one_is_refused(fields: dict[str, int]):
         Limit(**fields)
 
 
-def test_columns_may_come_as_a_list_as_yaml_has_them():
-    assert DocumentsConfig(text=["a", "b"]) == DocumentsConfig(text=("a", "b"))
-
-
 def test_an_unknown_suffix_is_an_error_unless_a_format_is_named(tmp_path: Path):
     path = tmp_path / "a.py"
     path.write_text("import this\n")

@@ -1,5 +1,4 @@
 import bz2
-import csv
 import gzip
 import io
 import json
@@ -137,16 +136,6 @@ def test_a_damaged_stream_is_an_error(suffix: str, tmp_path: Path):
 def test_parquet_and_arrow_are_not_compressed_outside(name: str, tmp_path: Path):
     with pytest.raises(ConfigError, match="which compresses inside"):
         next(read_documents(tmp_path / name, DocumentsConfig()))
-
-
-def test_a_field_above_the_csv_modules_own_limit_is_read_and_the_limit_is_left_alone(
-    tmp_path: Path,
-):
-    path = tmp_path / "a.csv.gz"
-    path.write_bytes(gzip.compress(b"text\n" + b"x" * 300_000 + b"\n"))
-
-    assert texts_of(path, DocumentsConfig()) == ["x" * 300_000]
-    assert csv.field_size_limit() == 131_072
 
 
 @pytest.mark.parametrize("compression", [".gz", ".zst"])

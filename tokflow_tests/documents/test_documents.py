@@ -293,28 +293,6 @@ def test_a_batch_is_of_about_batch_bytes_however_little_is_read_at_once(tmp_path
         assert max(sizes) <= 3_000_000, name
 
 
-def test_a_large_document_has_a_batch_of_its_own(tmp_path: Path):
-    texts = ["a", "b", "x" * 100_000, "c", "d"]
-    write_jsonl(texts, tmp_path / "a.jsonl")
-
-    batches = read(tmp_path / "a.jsonl", PLAIN, batch_bytes=1000)
-
-    assert [batch.rows.tolist() for batch in batches] == [[0, 1], [2], [3, 4]]
-
-
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".arrow"])
-def test_a_document_of_20_mb_is_read_whole(suffix: str, tmp_path: Path):
-    text = "0123456789abcdé\n" * 1_300_000
-    records = [{"text": each} for each in ("a", text, "b")]
-    path = write_records(tmp_path / f"a{suffix}", records)
-
-    batches = read(path, PLAIN)
-
-    assert [batch.rows.tolist() for batch in batches] == [[0], [1], [2]]
-    assert batches[1].num_chars.tolist() == [20_800_000]
-    assert batches[1].texts[0].as_py() == text
-
-
 def test_a_row_group_is_never_in_memory_whole(tmp_path: Path):
     path = tmp_path / "a.parquet"
     table = pa.table({"text": [f"{row} " + "x" * 50_000 for row in range(1500)]})

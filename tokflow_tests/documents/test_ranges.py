@@ -1,6 +1,5 @@
 """Ranges of a raw file: read alone, each gives what reading the whole file gives of it."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from tokflow.documents import DocumentsConfig, DocumentSource, Limit, Reject, Render
 from tokflow.documents.ranges import Range, open_range, ranges_of
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
-from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow_tests.documents.test_documents import CASES
 
 PLAIN = DocumentsConfig()
@@ -259,18 +257,6 @@ def test_what_is_before_the_range_is_not_read_for_rejects(tmp_path: Path, monkey
     ]
 
 
-def test_chats_are_cut_like_others(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
-    chat = [{"role": "user", "content": "é"}, {"role": "assistant", "content": "yes"}]
-    lines = [json.dumps({"messages": chat}), "", '{"messages": []}', '{"messages": "x"}'] * 5
-    path.write_text("\n".join(lines))
-    fields = {"messages": "messages", "chat_template": template}
-    render = open_renderer(DocumentsConfig(**fields), None)
-
-    check(path, fields, cut_at(path.stat().st_size, range(0, 1000, 70)), render)
-
-
 def test_max_rejects_counts_those_of_the_range(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_bytes((b'{"text": "a"}\n' + b"{\n" * 2) * 2)
@@ -321,24 +307,3 @@ def test_a_field_that_no_record_has_is_an_error_of_each_range_that_lacks_it(
         assert {str(one.error) for one in found if one.error} == {str(whole.error)}
     else:
         assert errors == [None, None, None]
-
-
-@MANY
-@given(
-    lines=st.lists(st.sampled_from(["{}", "{", "", '{"other": "a"}', '{"text": 1}']), max_size=8),
-    text=st.sampled_from(["text", ("text", "other")]),
-    max_rejects=st.integers(0, 9),
-    cuts=CUTS,
-)
-def test_a_field_is_found_missing_where_reading_the_whole_finds_it_so(
-    lines, text, max_rejects, cuts, tmp_path: Path
-):
-    path = tmp_path / "a.jsonl"
-    path.write_text("\n".join(lines))
-    config = DocumentsConfig(text=text, on_bad_document="reject", max_rejects=max_rejects)
-
-    whole = find(path, config).error
-    errors = [find(path, config, one).error for one in cut_at(path.stat().st_size, cuts)]
-
-    missing = {str(error) for error in errors if isinstance(error, ConfigError)}
-    assert missing == ({str(whole)} if isinstance(whole, ConfigError) else set())

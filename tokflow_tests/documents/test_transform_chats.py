@@ -83,12 +83,6 @@ def test_a_function_returns_one_chat_or_several_or_none(
     assert chats_of(path, config(tmp_path, "made")) == expected
 
 
-def test_chats_may_be_yielded(tmp_path: Path):
-    path = write_records(tmp_path / "a.jsonl", [{"of": "a"}])
-
-    assert chats_of(path, config(tmp_path, "yielded")) == [Chat(chat("a")), Chat(chat("a!"))]
-
-
 @pytest.mark.parametrize(
     ("name", "found"),
     [

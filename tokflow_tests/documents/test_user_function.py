@@ -88,16 +88,6 @@ def test_what_cannot_be_found_is_an_error_before_anything_runs(
     assert said in str(error.value)
 
 
-def test_what_a_module_prints_as_it_is_run_is_on_stderr(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    write(tmp_path / "loud.py", "print('run')\ndef f(text): ...")
-
-    find(tmp_path, "loud:f").load()
-
-    assert tuple(capsys.readouterr()) == ("", "run\n")
-
-
 @pytest.mark.parametrize(
     ("source", "said"),
     [

@@ -169,17 +169,6 @@ def test_a_wrong_remembered_checksum_does_not_make_a_copy_damaged(server: Server
     assert read_raw_file(source_of(server.url), store=tmp_path).remembered is None
 
 
-def test_a_memory_of_the_newest_copy_that_is_damaged_costs_a_download(
-    server: Server, tmp_path: Path
-):
-    fetched(server, tmp_path)
-    for number, text in enumerate(("{", "[]", '{"validator": {}}', '{"validator": {"x": 1}}')):
-        (tmp_path / "raw/en/a.txt/.source.json").write_text(text)
-
-        assert fetched(server, tmp_path).sha256 == SHA256
-        assert server.requests.count("GET") == 2 + number
-
-
 def test_a_raw_file_may_be_called_as_the_manifest_is(server: Server, tmp_path: Path):
     copy = read_raw_file(source_of(server.url, key="_tokflow"), store=tmp_path)
 

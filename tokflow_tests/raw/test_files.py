@@ -110,16 +110,6 @@ def test_a_file_that_was_just_written_is_hashed_again_whatever_its_times_are(
         check_unchanged(first)
 
 
-def test_the_clock_of_a_folder_is_asked_without_a_trace(tmp_path: Path):
-    make_source(tmp_path / "raw")
-    before = (tmp_path / "raw").stat()
-
-    assert files._clock_ns(tmp_path / "raw", before.st_dev) is not None
-    assert (tmp_path / "raw").stat().st_mtime_ns == before.st_mtime_ns
-    assert files._clock_ns(tmp_path / "raw", before.st_dev + 1) is None
-    assert files._clock_ns(tmp_path / "none", before.st_dev) is None
-
-
 def test_many_files_are_hashed_together_and_their_bytes_counted(tmp_path: Path):
     names = ["c", "a", "b"]
     sources = [make_source(tmp_path, bytes([65 + i]) * 10, name=names[i]) for i in range(3)]

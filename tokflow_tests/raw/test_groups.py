@@ -69,15 +69,6 @@ def test_a_large_file_is_alone_and_so_is_another_kind(tmp_path: Path):
     }
 
 
-def test_groups_sort_as_their_files_do(tmp_path: Path):
-    names = ["a", "a b", "a.b", "a/b", "a0", "ä", "z!"]
-    sources = {key: RawSource(key=key, url=key, is_local=False) for key in sorted(names)}
-
-    keys = list(groups(sources, 1))
-
-    assert keys == sorted(keys)
-
-
 def test_a_file_that_is_gone_is_in_a_group_all_the_same(tmp_path: Path):
     sources = sources_in(tmp_path, SIZES)
     (tmp_path / "b").unlink()

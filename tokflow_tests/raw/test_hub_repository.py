@@ -67,12 +67,6 @@ def test_the_files_of_a_dataset_are_found_by_its_name(hub: Hub, tmp_path: Path):
     }
 
 
-def test_the_splits_asked_for_are_read_under_the_same_keys(hub: Hub):
-    assert list(listed(split="test").sources) == ["data/test-00000-of-00001.parquet"]
-    assert list(listed(split=["test", "train"]).sources) == list(listed().sources)
-    assert "found 'validation';" in refusal(split="validation")
-
-
 def test_a_manifest_names_the_commit_that_a_file_was_fetched_from(hub: Hub, tmp_path: Path):
     raw = fetched(listed(tmp_path, split="test"), tmp_path)["data/test-00000-of-00001.parquet"]
 
@@ -116,17 +110,6 @@ def test_a_commit_stays_as_it_is_and_is_asked_for_once(is_in_url: bool, hub: Hub
     assert requests(hub) == []
 
 
-def test_a_branch_may_be_named_in_two_ways(hub: Hub):
-    hub.push("team/texts", {"text/train/0.parquet": b"x"}, branch="refs/convert/parquet")
-
-    for fields in (
-        {"revision": "refs/convert/parquet"},
-        {"files": f"{NAME}@refs/convert/parquet"},
-        {"files": f"{NAME}@refs%2Fconvert%2Fparquet"},
-    ):
-        assert list(listed(**fields).sources) == ["text/train/0.parquet"]
-
-
 def test_several_datasets_have_their_names_before_their_keys(hub: Hub):
     hub.push("team/more", {"train.jsonl": b"{}"})
 
@@ -168,13 +151,6 @@ def test_files_of_a_dataset_are_named_by_patterns_too(files: object, keys: list[
 @pytest.mark.parametrize("files", [[NAME, f"{NAME}/data/{TEST}"], [f"{NAME}/data/{TEST}", NAME]])
 def test_a_file_that_is_named_beside_its_dataset_is_of_its_split(files: list[str], hub: Hub):
     assert listed(files=files) == listed()
-
-
-def test_a_pattern_without_a_match_in_a_dataset_names_what_is_there(hub: Hub):
-    assert "found 'test-00000-of-00001.parquet', 'train-00000" in refusal(
-        files=f"{NAME}/data/*.jsonl"
-    )
-    assert "found no such folder;" in refusal(files=f"{NAME}/text/train.txt")
 
 
 @pytest.mark.parametrize(

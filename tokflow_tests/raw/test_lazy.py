@@ -3,17 +3,13 @@
 import gzip
 import io
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from tokflow.documents import DocumentsConfig, Limit
 from tokflow.errors import RawFileError
@@ -113,41 +109,6 @@ def test_of_a_server_without_ranges_one_answer_is_read_on(
     assert kinds == ["HEAD", "GET bytes", "GET", "GET"]  # to go on would be asked for in vain
 
 
-class ObjectStore(AbstractFileSystem):
-    """A store as gcsfs and adlfs make of theirs, of one object."""
-
-    cachable = False
-    content = b""
-    asked: ClassVar[list[tuple[int, int]]] = []
-
-    def info(self, path: str, **_) -> dict[str, object]:
-        return {"name": path, "size": len(self.content), "type": "file", "ETag": "v1"}
-
-    def _open(self, path: str, mode: str = "rb", **options) -> AbstractBufferedFile:
-        options.pop("autocommit", None)
-        return StoredFile(self, path, mode, **options)
-
-
-class StoredFile(AbstractBufferedFile):
-    def _fetch_range(self, start: int, end: int) -> bytes:
-        self.fs.asked.append((start, end))
-        return self.fs.content[start:end]
-
-
-def test_an_object_of_a_store_is_asked_for_what_is_read(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(ObjectStore, "content", parquet())
-    monkeypatch.setattr(ObjectStore, "asked", asked := [])
-    fsspec.register_implementation("objects", ObjectStore, clobber=True)
-    source = source_of("objects://bucket/a.parquet", "a.parquet")
-
-    for _ in range(2):
-        raw = read_raw_file(source, store=tmp_path, as_read=True)
-        assert first(raw, 100) == TEXTS[:100]
-
-    assert sum(end - start for start, end in asked) < 5 * LEAST_BYTES
-    assert len(set(asked)) == len(asked) == 4
-
-
 def test_another_version_is_another_raw_file(server: Server, tmp_path: Path):
     serve(server, "a.jsonl")
     old = looked_at(server, tmp_path)
@@ -174,17 +135,6 @@ def test_two_versions_that_differ_in_their_times_alone_are_never_mixed(
         first(raw, 2000)
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_an_answer_that_breaks_off_is_gone_on_with(name: str, server: Server, tmp_path: Path):
-    num_bytes = serve(server, name)
-    server.breaks = [10_000] * 6  # more than a server may break off without sending anything
-    server.statuses = [200, 200, 503]
-
-    assert first(looked_at(server, tmp_path), NUM_DOCUMENTS + 1) == TEXTS
-    # Of the parquet file one column of two is read.
-    assert num_bytes - 6000 <= server.num_sent + 60_000 <= num_bytes
-
-
 @pytest.mark.parametrize("tells_size", [True, False])
 def test_a_server_that_sends_less_of_a_range_at_once_is_asked_more_often(
     tells_size: bool, server: Server, tmp_path: Path, caplog
@@ -195,31 +145,6 @@ def test_a_server_that_sends_less_of_a_range_at_once_is_asked_more_often(
     assert first(looked_at(server, tmp_path), NUM_DOCUMENTS + 1) == TEXTS
     assert server.num_sent == num_bytes
     assert caplog.text == ""
-
-
-def test_a_killed_run_leaves_whole_blocks_that_the_next_one_takes(server: Server, tmp_path: Path):
-    serve(server, "a.jsonl")
-    raw = looked_at(server, tmp_path)
-    first(raw, 100)
-    with Path(os.fspath(raw.path), ".blocks").open("a") as index:
-        index.write(f"\n1 {LEAST_BYTES} 0123")  # of a write that was cut off
-    with Path(os.fspath(raw.path), "content").open("ab") as content:
-        content.write(b"?" * 1000)
-
-    assert first(looked_at(server, tmp_path), 100) == TEXTS[:100]
-    assert server.num_sent == LEAST_BYTES
-
-
-def test_a_damaged_block_is_fetched_again(server: Server, tmp_path: Path, caplog):
-    serve(server, "a.jsonl")
-    raw = looked_at(server, tmp_path)
-    first(raw, 100)
-    block = Path(os.fspath(raw.path), "content")
-    block.write_bytes(block.read_bytes()[:-1] + b"?")
-
-    assert first(raw, 100) == TEXTS[:100]
-    assert server.num_sent == 2 * LEAST_BYTES
-    assert "damaged, so these bytes are fetched again" in caplog.text
 
 
 def test_offline_the_version_is_the_one_that_was_there(server: Server, tmp_path: Path):

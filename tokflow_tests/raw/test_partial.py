@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.errors import RawFileError
 from tokflow.raw.remote_file import Blocks
 from tokflow.store.atomic import MANIFEST_NAME
 from tokflow_tests.disks import full_disk
@@ -46,31 +45,6 @@ def test_a_server_that_gives_no_range_or_another_is_asked_for_all_again(
 
     assert copy.path.read_bytes() == CONTENT
     assert server.requests == ["HEAD", "GET", "HEAD", "GET bytes=3000-", *more, "HEAD"]
-
-
-def test_a_file_that_ends_before_the_part_does_is_asked_for_whole(
-    server: Server, tmp_path: Path, monkeypatch
-):
-    server.is_chunked, server.breaks = True, [3000]
-    monkeypatch.setattr("tokflow.raw.remote.NUM_TRIES", 1)
-    with pytest.raises(RawFileError):
-        fetched(server, tmp_path)
-    server.content = CONTENT[:2000]
-
-    copy = fetched(server, tmp_path)
-
-    assert copy.path.read_bytes() == CONTENT[:2000]
-    assert server.requests[2:] == ["HEAD", "GET bytes=3000-", "GET", "HEAD"]
-
-
-def test_tries_are_counted_anew_when_a_block_has_arrived(server: Server, tmp_path: Path):
-    server.breaks = [1000] * 9
-    assert fetched(server, tmp_path / "blocks").sha256 == SHA256
-    server.breaks = [999] * 9
-
-    told = refusal(server, tmp_path / "less")
-
-    assert "found 999 of 10,000 bytes, 5 times in a row;" in told
 
 
 @pytest.mark.parametrize("etag", ['W/"v1"', None])

@@ -231,13 +231,6 @@ def test_a_password_follows_a_redirect_only_on_its_own_host(site: Site, tmp_path
     assert other.asked == ["HEAD /a.txt", "GET /a.txt", "HEAD /a.txt"]
 
 
-def test_a_redirect_leads_to_no_other_protocol(site: Site, tmp_path: Path):
-    site.moved_to = "ftp://127.0.0.1/a.txt"
-    url = f"http://127.0.0.1:{site.port}/moved"
-
-    assert "found HTTP status 302 (Found);" in refusal(url, tmp_path)
-
-
 def test_a_redirect_to_another_host_that_the_dataset_names_is_followed(site: Site, tmp_path: Path):
     site.moved_to = f"http://localhost:{site.port}/a.txt"
     urls = (f"http://127.0.0.1:{site.port}/moved", f"http://LOCALHOST:{site.port}/b.txt")

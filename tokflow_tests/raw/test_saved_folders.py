@@ -115,24 +115,6 @@ def test_a_saved_folder_that_is_not_whole_is_refused(state: str, found: str, tmp
     assert said.endswith(", or name its files by a pattern")
 
 
-def test_a_folder_of_part_files_stands_for_all_of_them(tmp_path: Path):
-    make_files(tmp_path / "out", "part-0.parquet", "lang=de/part-0.parquet", "_SUCCESS", "notes.md")
-    make_files(tmp_path / "out", "_temporary/0/part-1.parquet", ".part-0.parquet.crc")
-
-    listing = listed(tmp_path, files="out")
-
-    assert splits(listing) == {"lang=de/part-0.parquet": "train", "part-0.parquet": "train"}
-    assert listing.left_out == ()
-
-
-@pytest.mark.parametrize("files", ["texts", "texts/", "./texts/.", "elsewhere/../texts"])
-def test_a_folder_may_be_named_in_several_ways(files: str, tmp_path: Path):
-    make_files(tmp_path, "texts/a.jsonl", "elsewhere/b.jsonl")
-
-    assert splits(listed(tmp_path, files=files)) == {"a.jsonl": "train"}
-    assert list(splits(listed(tmp_path / "texts", files="."))) == ["a.jsonl"]
-
-
 def test_a_folder_is_read_as_load_dataset_reads_it(tmp_path: Path):
     make_files(tmp_path / "imdb", "train/0.jsonl", "test/0.jsonl", "test/0.csv")
 

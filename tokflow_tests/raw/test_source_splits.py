@@ -121,11 +121,6 @@ def test_the_format_that_most_files_have_is_read_and_the_others_are_named():
     }
 
 
-def test_of_two_formats_of_as_many_files_the_one_is_read_that_load_dataset_reads():
-    assert splits("a.tsv", "b.txt").files == {"train": ("b.txt",)}
-    assert splits("a.csv", "b.jsonl").files == {"train": ("b.jsonl",)}
-
-
 def test_what_holds_no_documents_is_refused_by_name():
     assert "found README.md, train/cat.png;" in refusal("README.md", "train/cat.png")
 
@@ -205,8 +200,3 @@ def test_a_pattern_matches_paths_as_in_fsspec(pattern: str, expected: list[str])
     found = [path for path in paths if path_regex(pattern).match(path)]
 
     assert found == expected == [path for path in paths if regex.match(path)]
-
-
-def test_unlike_in_fsspec_brackets_between_wildcards_stand_for_what_comes_first():
-    assert re.match(glob_translate("*[!a]*"), "x/y")
-    assert not path_regex("*[!a]*").match("x/y")

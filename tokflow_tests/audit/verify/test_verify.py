@@ -92,14 +92,6 @@ def test_what_was_built_is_well(split: str, strategy: str, tmp_path: Path):
     assert problems_of(made) == []
 
 
-def test_a_dropped_tail_and_a_bos_are_well(tmp_path: Path):
-    packing = {"sequence_length": 8, "tail": "drop"}
-
-    made, _ = built(tmp_path, packing=packing, tokenizer={"kind": "bytes", "bos": "first"})
-
-    assert problems_of(made) == []
-
-
 def test_rejects_are_accounted_for(tmp_path: Path):
     write_raw(tmp_path, {"a.jsonl": ["one", "two"]})
     with (tmp_path / "raw/a.jsonl").open("a") as file:
@@ -428,15 +420,3 @@ def test_reading_the_raw_file_stops_where_it_is_asked_to(small: tuple[Dataset, B
     )
 
     assert problems == []
-
-
-def test_an_error_that_has_four_parts_is_a_problem_as_it_is(small: tuple[Dataset, BuildGraph]):
-    made, graph = small
-    manifest = graph.open_tokens("a.jsonl").folder / "_tokflow/manifest.json"
-    manifest.write_text("{")
-
-    export, verified = verify_path(graph.output("export", variant=made.exports[0].name).folder)
-
-    assert export.problems == ()
-    assert [problem.count("expected") for problem in verified.problems] == [1]
-    assert verified.problems[0].startswith(f"{manifest}: expected JSON, found ")
