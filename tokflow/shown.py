@@ -139,3 +139,8 @@ def _is_shown(character: str) -> bool:
 def viewer_command(export: str) -> str:
     """Return the command that writes the viewer of an export, given by its path or URL."""
     return f"tokflow inspect {shlex.quote(export)} --html viewer.html"
+
+
+def ratio(part: int, whole: int) -> float:
+    """Return a fraction to four digits; 0 of nothing."""
+    return round(part / whole, 4) if whole else 0.0

@@ -20,6 +20,11 @@ RAW = "raw"
 """What the raw files are called where a stage is named."""
 
 
+def is_raw(stage: str) -> bool:
+    """Return whether a name is that of the raw files, which no stage makes."""
+    return stage == RAW
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Input:
     """Outputs of another stage that an output is made from."""
@@ -35,6 +40,10 @@ class Input:
     remedy: str = "fix what is wrong with them"
     """What to do where some of all are missing."""
 
+    def is_of(self, stage: str) -> bool:
+        """Return whether a stage of this name makes it."""
+        return self.stage == stage
+
     @property
     def is_of_all(self) -> bool:
         """True of the outputs of all partitions, raw files aside."""
@@ -48,7 +57,7 @@ class Input:
     @property
     def is_raw(self) -> bool:
         """True of the raw files, which no stage makes."""
-        return self.stage == RAW
+        return is_raw(self.stage)
 
 
 class DatasetConfig(Protocol):

@@ -17,7 +17,7 @@ from tokflow.cli.terminal import (
     shown_path,
 )
 from tokflow.errors import ConfigError, shortened
-from tokflow.pipeline.describe import mixture_rows
+from tokflow.pipeline.mixture import mixture_rows
 from tokflow.sequences.config import described
 from tokflow.shown import counted, size
 from tokflow.split.shuffle import shuffled_by

@@ -21,9 +21,9 @@ from tokflow.cli.terminal import (
 from tokflow.errors import ConfigError, TokflowError, shortened
 from tokflow.exports.config import in_one_line
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.describe import mixture_rows
 from tokflow.pipeline.failures import PastFailure
 from tokflow.pipeline.gc import bytes_to_write, free_bytes
+from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.shown import counted, duration, printable, size
 

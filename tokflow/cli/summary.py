@@ -20,13 +20,13 @@ from tokflow.pipeline.describe import (
     describe_all,
     formatted,
     label,
-    mixture_rows_of,
     phrase_of_part,
     phrases,
     statistics_of,
     total_counts,
 )
 from tokflow.pipeline.gc import unreferred_bytes
+from tokflow.pipeline.mixture import mixture_rows_of
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import BuildResult, StageResult
 from tokflow.selection.stage import SELECTION

@@ -29,7 +29,6 @@ from tokflow.components.reports import (
 )
 from tokflow.errors import RawFileError, first_five
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.describe import ratio
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
@@ -37,7 +36,7 @@ from tokflow.pipeline.status import STATES, FileStatus, file_statuses
 from tokflow.pools.pool import ignore
 from tokflow.raw import RawFile, RawPartition, RawSource
 from tokflow.raw.hashes import HashCache, stamp_of
-from tokflow.shown import clipped, counted, redact
+from tokflow.shown import clipped, counted, ratio, redact
 from tokflow.split.mixed_split import source_and_key
 from tokflow.stage import RAW
 from tokflow.store.listed_files import Stamp

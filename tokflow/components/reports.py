@@ -29,10 +29,10 @@ from tokflow.pipeline.describe import (
     describe_all,
     formatted,
     label,
-    mixture_rows,
     shown_columns,
 )
 from tokflow.pipeline.lines import line_of
+from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageResult, Totals
 from tokflow.shown import clipped, printable, viewer_command

@@ -331,13 +331,11 @@ def _sections(config: MixtureConfig, sources: Sequence[Dataset]) -> dict[str, An
     columns = (name for of in sources for name in of.documents.columns)
     in_order = sorted(sources, key=lambda source: f"{source.name}/")  # as exports have them
     kept = (name for of in in_order for name in of.documents.keep_columns)
-    return {
-        "shuffle": {"documents": "dataset"},
-        "raw": {"files": [of.name for of in sources]},
-        "documents": {"text": [*dict.fromkeys(columns)], "keep_columns": [*dict.fromkeys(kept)]},
-        "tokenizer": sources[0].tokenizer.model_dump(),
-        "split": {"parts": {name: {"files": "*"} for name in parts}},
-    }
+    documents = {"text": [*dict.fromkeys(columns)], "keep_columns": [*dict.fromkeys(kept)]}
+    sections: dict[str, Any] = {"shuffle": {"documents": "dataset"}, "documents": documents}
+    sections["raw"] = {"files": [of.name for of in sources]}
+    sections["tokenizer"] = sources[0].tokenizer.model_dump()
+    return {**sections, "split": {"parts": {name: {"files": "*"} for name in parts}}}
 
 
 def _source(name: str, source: MixtureSource, mixture: Declaration, *, where: str) -> Declaration:

@@ -12,11 +12,11 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from tokflow.exports.stage import EXPORT
-from tokflow.pipeline.mixture import MixtureGraph
+from tokflow.pipeline.mixture import mixture_rows_of
 from tokflow.pipeline.results import BuildResult
 from tokflow.selection.stage import SELECTION, rule_rows
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.shown import size, speed
+from tokflow.shown import ratio, size, speed
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.rule import LONGEST
 from tokflow.split.stage import SPLIT
@@ -356,51 +356,6 @@ def statistics_of(built: BuildResult) -> dict[str, Any]:
     }
 
 
-def mixture_rows_of(built: BuildResult) -> list[Values]:
-    """Return a row for each source and part of a mixture that is built: tokens and epochs as
-    planned and as they came out."""
-    splits = built.of("split")
-    graph = splits[0].graph if splits else None
-    if not isinstance(graph, MixtureGraph) or len(splits) < len(graph.partitions):
-        return []
-    counts = {made.output.name: made.manifest.counts for made in splits}
-    return mixture_rows(graph.mixture_plan.realised(counts))
-
-
-MIXTURE_NUMBERS = (
-    "planned_tokens",
-    "tokens",
-    "tokens_fraction",
-    "planned_epochs",
-    "epochs",
-    "available_tokens",
-    BUDGET_CUTS,
-)
-
-
-def mixture_rows(details: Mapping[str, Mapping[str, Values]]) -> list[Values]:
-    """Return the `mixture` of an export's details, or of a plan, as rows, each with its share of
-    the tokens of its part; none of parts in which a source has nothing."""
-
-    def tokens(of: Values) -> int:
-        return int(of["tokens" if "tokens" in of else "planned_tokens"])
-
-    total, rows = Counter[str](), []
-    for parts in details.values():
-        total.update({part: tokens(of) for part, of in parts.items()})
-    for source, parts in details.items():
-        for part, of in parts.items():
-            numbers = {**of, "tokens_fraction": ratio(tokens(of), total[part])}
-            shown = {name: numbers[name] for name in MIXTURE_NUMBERS if name in numbers}
-            rows += [{"source": source, "part": part, **shown}] if of["available_tokens"] else []
-    return rows
-
-
 def full(num_tokens: int, num_slots: int) -> float:
     """Return a fraction to four digits, rounded down: 1 is without padding; 0 of nothing."""
     return num_tokens * 10_000 // num_slots / 10_000 if num_slots else 0.0
-
-
-def ratio(part: int, whole: int) -> float:
-    """Return a fraction to four digits; 0 of nothing."""
-    return round(part / whole, 4) if whole else 0.0

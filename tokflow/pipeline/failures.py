@@ -62,7 +62,7 @@ def failure_key(graph: BuildGraph, stage: str, name: str, packing: str = "") -> 
     """
     dataset = graph.dataset
     try:
-        if stage not in graph.steps:
+        if graph.steps.get(stage) is None:
             decides = [source.url for source in graph.partitions[name]]
         else:
             errors = dataset.documents.model_dump_json(), dataset.tokenizer.model_dump_json()
@@ -86,7 +86,7 @@ def note_failures(graph: BuildGraph, failed: Sequence[StageFailure], tried: Iter
         has_raw = begun - {each.name for each in failed if each.is_raw}
 
         def was_tried(stage: str, name: str) -> bool:
-            if stage not in graph.steps:  # of a raw file
+            if graph.steps.get(stage) is None:  # of a raw file
                 return name in begun
             if not graph.is_of_file(stage):
                 return has_raw >= graph.partitions.keys()

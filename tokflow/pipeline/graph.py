@@ -194,28 +194,31 @@ class BuildGraph:
 
     def outputs_of(self, stage: str, keys: Iterable[str]) -> Iterator[Output]:
         """Yield the outputs of a stage, those of raw files for the partitions `keys`."""
-        for variant in self.steps[stage].variants(self.dataset) if stage in self.steps else ():
-            for key in keys if self.steps[stage].is_of_file else ("",):
-                yield self.output(stage, key, variant)
+        if (step := self.steps.get(stage)) is not None:
+            for variant in step.variants(self.dataset):
+                for key in keys if step.is_of_file else ("",):
+                    yield self.output(stage, key, variant)
 
     def output(self, stage: str, key: str = "", variant: str = "") -> Output:
         """Return one output."""
         place = stage, key, variant
         if place not in self._outputs:
-            if stage not in self.steps:
+            if (step := self.steps.get(stage)) is None:
                 raise LookupError(f"{self.dataset.name} has no stage {stage}")
-            self._outputs[place] = Output(self, self.steps[stage], key, variant)
+            self._outputs[place] = Output(self, step, key, variant)
         return self._outputs[place]
 
     def is_of_file(self, stage: str) -> bool:
         """Return whether each partition has an output of a stage."""
-        return stage in self.steps and self.steps[stage].is_of_file
+        step = self.steps.get(stage)
+        return step is not None and step.is_of_file
 
     def named(self, stage: str, name: str, packing: str = "") -> Output:
         """Return one output by its name: a partition key, that of an export, or `tokenizer`."""
         if self.is_of_file(stage):
             return self.output(stage, name, packing)
-        is_variant = stage in self.steps and name in self.steps[stage].variants(self.dataset)
+        step = self.steps.get(stage)
+        is_variant = step is not None and name in step.variants(self.dataset)
         return self.output(stage, variant=name if is_variant else "")
 
     @property
@@ -258,8 +261,8 @@ class BuildGraph:
         While one is missing it is looked at first, so that asking again for each of 100,000 files
         does not look at all 100,000 each time.
         """
-        if stage in self._missing:
-            self._missing[stage].manifest()
+        if (missing := self._missing.get(stage)) is not None:
+            missing.manifest()
         for output in outputs:
             self._missing[stage] = output
             output.manifest()

@@ -11,9 +11,11 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import unknown_key
+from tokflow.pipeline.results import BuildResult
 from tokflow.raw import Listing, Progress, RawSource
+from tokflow.shown import ratio
 from tokflow.split.mixed_split import BUDGET_CUTS, MixtureShare, source_and_key
-from tokflow.split.mixture import MixtureConfig, PartSize, epochs, plan_partitions, plan_sources
+from tokflow.split.mixture import MixtureConfig, PartSize, plan_partitions, plan_sources
 from tokflow.split.stage import SPLIT
 from tokflow.store.config import relocated
 from tokflow.tokenizers.tokenizer import Encoding
@@ -82,7 +84,7 @@ class MixtureGraph(BuildGraph):
 
     def output(self, stage: str, key: str = "", variant: str = "") -> Output:
         """Return one output: of a stage that the mixture has not, as tokens, that of a source."""
-        if stage in self.steps:
+        if self.steps.get(stage) is not None:
             return super().output(stage, key, variant)
         graph, of_source = self.at(key)
         return graph.output(stage, of_source, variant)
@@ -205,7 +207,7 @@ class MixturePlan:
             name: {
                 part: {
                     "planned_tokens": num,
-                    "planned_epochs": epochs(num, self._available[name][part]),
+                    "planned_epochs": ratio(num, self._available[name][part]),
                     "available_tokens": self._available[name][part],
                 }
                 for part, num in planned.items()
@@ -227,6 +229,46 @@ class MixturePlan:
         for name, parts in found.items():
             for part, of in parts.items():
                 of["tokens"] = taken[name, part]
-                of["epochs"] = epochs(taken[name, part], of["available_tokens"])
+                of["epochs"] = ratio(taken[name, part], of["available_tokens"])
                 of[BUDGET_CUTS] = cuts[name, part]
         return found
+
+
+def mixture_rows_of(built: BuildResult) -> list[dict[str, Any]]:
+    """Return a row for each source and part of a mixture that is built: tokens and epochs as
+    planned and as they came out."""
+    splits = built.of("split")
+    graph = splits[0].graph if splits else None
+    if not isinstance(graph, MixtureGraph) or len(splits) < len(graph.partitions):
+        return []
+    counts = {made.output.name: made.manifest.counts for made in splits}
+    return mixture_rows(graph.mixture_plan.realised(counts))
+
+
+MIXTURE_NUMBERS = (
+    "planned_tokens",
+    "tokens",
+    "tokens_fraction",
+    "planned_epochs",
+    "epochs",
+    "available_tokens",
+    BUDGET_CUTS,
+)
+
+
+def mixture_rows(details: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the `mixture` of an export's details, or of a plan, as rows, each with its share of
+    the tokens of its part; none of parts in which a source has nothing."""
+
+    def tokens(of: Mapping[str, Any]) -> int:
+        return int(of["tokens" if "tokens" in of else "planned_tokens"])
+
+    total, rows = Counter[str](), []
+    for parts in details.values():
+        total.update({part: tokens(of) for part, of in parts.items()})
+    for source, parts in details.items():
+        for part, of in parts.items():
+            numbers = {**of, "tokens_fraction": ratio(tokens(of), total[part])}
+            shown = {name: numbers[name] for name in MIXTURE_NUMBERS if name in numbers}
+            rows += [{"source": source, "part": part, **shown}] if of["available_tokens"] else []
+    return rows

@@ -223,10 +223,10 @@ class Output:
         """Return the output of a stage, of several variants of one, that it goes back to; of a
         mixture, whose splits are made of splits, that of the source."""
         graph, key = self.graph, self.key
-        if stage not in graph.steps or graph.steps[stage] is self.step:
+        if graph.steps.get(stage) in (None, self.step):
             graph, key = graph.at(key)
         if variant is None:
-            variant = next((of.variant for of in self.direct_inputs() if of.stage == stage), "")
+            variant = next((of.variant for of in self.direct_inputs() if of.is_of(stage)), "")
         return graph.output(stage, key if graph.is_of_file(stage) else "", variant)
 
     def inputs(self, stage: str, variant: str | None = None) -> "dict[str, Output]":
@@ -236,7 +236,7 @@ class Output:
         output of one partition, where one of them is not there.
         """
         if variant is None:
-            [variant] = {of.variant for of in self.direct_inputs() if of.stage == stage}
+            [variant] = {of.variant for of in self.direct_inputs() if of.is_of(stage)}
         self.graph.check_inputs(stage, variant, are_needed=self.step.is_of_file)
         return {key: self.graph.output(stage, key, variant) for key in self.graph.partitions}
 

@@ -16,7 +16,7 @@ from tokflow.pipeline.output import Output
 from tokflow.raw import LeftOut, RawPartition
 from tokflow.shown import counted
 from tokflow.split.stage import SPLIT
-from tokflow.stage import RAW
+from tokflow.stage import is_raw
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.tokens.rejects import REASONS
@@ -210,7 +210,7 @@ class StageFailure:
     @property
     def is_raw(self) -> bool:
         """True if a raw file could not be read, or fetched."""
-        return self.stage == RAW
+        return is_raw(self.stage)
 
     @property
     def explained(self) -> TokflowError:
@@ -275,7 +275,7 @@ class BuildResult:
 
     def of(self, stage: str) -> list[StageResult]:
         """Return the outputs of one stage."""
-        return [made for made in self.made if made.output.stage == stage]
+        return [made for made in self.made if made.output.step.name == stage]
 
     def export(self, name: str) -> StageResult:
         """Return one export.

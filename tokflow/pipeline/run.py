@@ -317,7 +317,7 @@ class Build:
         if self.is_share and (of_all or not (output.step.is_of_file or output.step.decides_all)):
             return False
         is_of_file, steps = self.graph.is_of_file, self.graph.steps
-        once = [of for of in inputs if of.stage in steps and not is_of_file(of.stage)]
+        once = [of for of in inputs if steps.get(of.stage) and not is_of_file(of.stage)]
         if any(self.graph.output(of.stage, variant=of.variant) not in self.made for of in once):
             return False
         if output.step.is_of_file:

@@ -203,11 +203,6 @@ def exact(number: float) -> Fraction:
     return Fraction(str(number))
 
 
-def epochs(num_tokens: int, available: int) -> float:
-    """Return the passes over a source that a number of tokens is."""
-    return round(num_tokens / available, 4) if available else 0.0
-
-
 def mixture_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the mixture in the config of a recipe; None without one."""
     found: dict[str, Any] | None = config.get("mixture")

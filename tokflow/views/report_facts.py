@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from tokflow.audit.inspection import Excerpt, Segment, inspect_output
 from tokflow.audit.token_texts import TokenTexts, drawn_token
-from tokflow.pipeline.describe import Description, Values, describe, describe_all, mixture_rows
+from tokflow.pipeline.describe import Description, Values, describe, describe_all
+from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.selection.stage import SELECTION

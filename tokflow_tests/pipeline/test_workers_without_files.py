@@ -16,7 +16,7 @@ from tokflow.pools.sending import packed_for_machines
 from tokflow.store import integrity
 from tokflow.store.remote.places import CACHE_VARIABLE
 from tokflow_tests.object_store import ObjectStore
-from tokflow_tests.pipeline.test_jobs import DATASETS
+from tokflow_tests.pipeline.test_jobs import DATASET, SPLIT
 from tokflow_tests.tiny import declare
 
 FILES = {f"{number}.jsonl": ["ab", "c" * 50, "", "größe", "d e"] for number in range(3)}
@@ -43,6 +43,12 @@ class Machines(InProcess):
                 make_there, task_there = pickle.loads(packed)
                 back = packed_for_machines(make_there(task_there, advance))
             yield task, pickle.loads(back)
+
+
+DATASETS: dict[str, dict[str, Any]] = {
+    "file": {"split": {"boundary": "character", **SPLIT}},
+    "dataset": DATASET,
+}
 
 
 @pytest.mark.parametrize("name", DATASETS)
