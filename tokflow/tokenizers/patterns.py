@@ -90,19 +90,17 @@ def describe_splitting(pre_tokenizer: Mapping[str, Any] | None) -> str:
 
     Several steps stand one after another: `Digits, gpt2`.
     """
-    steps = map(_describe_step, flat_steps(pre_tokenizer, "pretokenizers"))
-    return ", ".join(filter(None, steps)) or "none"
-
-
-def _describe_step(step: Mapping[str, Any]) -> str:
-    """Describe how one step splits; an empty string if it only maps bytes to letters."""
-    if step["type"] == "ByteLevel":
-        return GPT2 if step.get("use_regex", True) else ""
-    if step["type"] == "Split":
-        pattern = next(iter(step["pattern"].values()))
-        names = [name for name, known in PATTERNS.items() if known == pattern]
-        return "/".join(names) or str(pattern)
-    return str(step["type"])
+    found = []
+    for step in flat_steps(pre_tokenizer, "pretokenizers"):
+        if step["type"] == "Split":
+            pattern = next(iter(step["pattern"].values()))
+            names = [name for name, known in PATTERNS.items() if known == pattern]
+            found.append("/".join(names) or str(pattern))
+        elif step["type"] != "ByteLevel":
+            found.append(str(step["type"]))
+        elif step.get("use_regex", True):  # else it only maps bytes to letters
+            found.append(GPT2)
+    return ", ".join(found) or "none"
 
 
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))

@@ -33,8 +33,8 @@ def reference_of(kind: str, folder: Path) -> dict[str, str]:
     if kind == "bytes":
         return {}
     has_json = (folder / "tokenizer.json").is_file()
-    own = {"tiktoken": "tiktoken", "sentencepiece": "sentencepiece"}
-    return _installed(own.get(kind, "tokenizers" if has_json else "transformers"))
+    of_json = "tokenizers" if has_json else "transformers"
+    return _installed(kind if kind in ("tiktoken", "sentencepiece") else of_json)
 
 
 def _installed(library: str) -> dict[str, str]:

@@ -19,13 +19,11 @@ from tokflow.tokenizers.tokenizer import SpecialTokensInText, Tokenizer
 from tokflow.tokenizers.vocabulary import control_tokens, id_of_unknown
 from tokflow.tokens.bos_eos import ChatMarks
 from tokflow.tokens.loss_mask import (
+    CharLine,
     CharStarts,
     TokenChars,
     chars_without_white_space_at_end,
-    num_boundary_tokens,
     places_of,
-    span_of_tokens,
-    tokens_by_kind,
 )
 
 Tokens = tuple[npt.NDArray[np.uint32], TokenChars]
@@ -85,12 +83,11 @@ class ChatEncoder:
         last_stop = np.full(len(batch.rows), -1, dtype=np.int64)
         document_of_span = np.repeat(np.arange(len(last_stop)), np.diff(spans.offsets))
         np.maximum.at(last_stop, document_of_span, spans.stops)
-        mask = (span_of_tokens(starts, encoded, spans, batch.num_chars) >= 0).astype(np.uint8)
-        num_boundary = num_boundary_tokens(chars, encoded, spans, mask, batch.num_chars)
-        counts = num_boundary[:, None]
-        if (turns := batch.turns) is not None:
-            of_roles = tokens_by_kind(starts, encoded, turns, batch.num_chars, len(ROLES))
-            counts = np.hstack([counts, of_roles])
+        line = CharLine(chars, encoded.offsets, batch.num_chars)
+        mask = (line.span_of_tokens(spans) >= 0).astype(np.uint8)
+        counts = line.num_boundary_tokens(spans, mask)[:, None]
+        if batch.turns is not None:
+            counts = np.hstack([counts, line.tokens_by_kind(batch.turns, len(ROLES))])
         marks = ChatMarks(
             loss_mask=mask,
             counts=counts,

@@ -32,65 +32,54 @@ TokenChars = npt.NDArray[np.int64]
 touches, and up to and with the last; of a token that stands for no character both are equal."""
 
 
-def span_of_tokens(
-    starts: CharStarts, encoded: Encoded, spans: Spans, num_chars: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Return the index of the span of its document that each token begins in; -1 if in none.
+class CharLine:
+    """The tokens of a batch on one line of characters: all documents end to end, with a place after
+    each that is in no span."""
 
-    A token that is a piece of a character begins where the character does. `num_chars` has the
-    code points of each document.
+    def __init__(
+        self, chars: TokenChars, offsets: npt.NDArray[np.int64], num_chars: npt.NDArray[np.int64]
+    ) -> None:
+        """Take the characters of the tokens, the tokens of each document by their `offsets`, and
+        the code points of each document."""
+        self._first = np.cumsum(num_chars + 1) - (num_chars + 1)
+        self._first_token = offsets[:-1]
+        self._document = np.repeat(np.arange(len(num_chars)), np.diff(offsets))
+        self._starts, self._stops = (chars + self._first[self._document][:, None]).T
 
-    For the text "Q: ab" with the span of "ab", (3, 5), and the tokens "Q", ":", " a", "b" it is
-    -1 -1 -1 0: " a" begins with the space before the span.
-    """
-    # All documents on one line of characters, a place that is in no span after each.
-    first = np.cumsum(num_chars + 1) - (num_chars + 1)
-    first_of_span = np.repeat(first, np.diff(spans.offsets))
-    at = np.repeat(first, np.diff(encoded.offsets)) + starts
-    last = np.searchsorted(first_of_span + spans.starts, at, side="right") - 1
-    stops = np.append(first_of_span + spans.stops, 0)  # for tokens before all spans
-    return np.where(at < stops[last], last, -1)
+    def span_of_tokens(self, spans: Spans) -> npt.NDArray[np.int64]:
+        """Return the index of the span of its document that each token begins in; -1 if in none.
 
+        A token that is a piece of a character begins where the character does.
 
-def num_boundary_tokens(
-    chars: TokenChars,
-    encoded: Encoded,
-    spans: Spans,
-    mask: npt.NDArray[np.uint8],
-    num_chars: npt.NDArray[np.int64],
-) -> npt.NDArray[np.int64]:
-    """Return the number of tokens that have no loss, begin before a span and end in it.
+        For the text "Q: ab" with the span of "ab", (3, 5), and the tokens "Q", ":", " a", "b" it is
+        -1 -1 -1 0: " a" begins with the space before the span.
+        """
+        first = np.repeat(self._first, np.diff(spans.offsets))
+        last = np.searchsorted(first + spans.starts, self._starts, side="right") - 1
+        stops = np.append(first + spans.stops, 0)  # for tokens before all spans
+        return np.where(self._starts < stops[last], last, -1)
 
-    Shape (num_documents,). `num_chars` has the code points of each document.
-    """
-    first = np.cumsum(num_chars + 1) - (num_chars + 1)
-    starts, stops = (chars + np.repeat(first, np.diff(encoded.offsets))[:, None]).T
-    document = np.repeat(np.arange(len(num_chars)), np.diff(spans.offsets))
-    span_starts = first[document] + spans.starts
-    before = np.searchsorted(starts, span_starts) - 1
-    is_cut = (spans.stops > spans.starts) & (before >= encoded.offsets[document])
-    is_cut[is_cut] = (stops[before[is_cut]] > span_starts[is_cut]) & (mask[before[is_cut]] == 0)
-    tokens = np.unique(before[is_cut])
-    documents = np.searchsorted(encoded.offsets, tokens, side="right") - 1
-    return np.bincount(documents, minlength=len(num_chars))
+    def num_boundary_tokens(
+        self, spans: Spans, mask: npt.NDArray[np.uint8]
+    ) -> npt.NDArray[np.int64]:
+        """Return the number of tokens of each document that have no loss, begin before a span and
+        end in it."""
+        document = np.repeat(np.arange(len(self._first)), np.diff(spans.offsets))
+        starts = self._first[document] + spans.starts
+        before = np.searchsorted(self._starts, starts) - 1
+        has_before = (spans.stops > spans.starts) & (before >= self._first_token[document])
+        before, starts = before[has_before], starts[has_before]
+        tokens = np.unique(before[(self._stops[before] > starts) & (mask[before] == 0)])
+        return np.bincount(self._document[tokens], minlength=len(self._first))
 
-
-def tokens_by_kind(
-    starts: CharStarts,
-    encoded: Encoded,
-    spans: Spans,
-    num_chars: npt.NDArray[np.int64],
-    num_kinds: int,
-) -> npt.NDArray[np.int64]:
-    """Return the number of tokens that begin in spans of each kind.
-
-    Shape (num_documents, num_kinds). `num_chars` has the code points of each document.
-    """
-    numbers = span_of_tokens(starts, encoded, spans, num_chars)
-    documents = np.repeat(np.arange(len(num_chars)), np.diff(encoded.offsets))[numbers >= 0]
-    kinds = np.zeros(len(spans.starts), np.int64) if spans.kinds is None else spans.kinds
-    cells = documents * num_kinds + kinds[numbers[numbers >= 0]]
-    return np.bincount(cells, minlength=len(num_chars) * num_kinds).reshape(-1, num_kinds)
+    def tokens_by_kind(self, spans: Spans, num_kinds: int) -> npt.NDArray[np.int64]:
+        """Return the number of tokens of each document that begin in spans of each kind."""
+        found = self.span_of_tokens(spans)
+        is_inside = found >= 0
+        kinds = np.zeros(len(spans.starts), np.int64) if spans.kinds is None else spans.kinds
+        cells = self._document[is_inside] * num_kinds + kinds[found[is_inside]]
+        num_cells = len(self._first) * num_kinds
+        return np.bincount(cells, minlength=num_cells).reshape(-1, num_kinds)
 
 
 class TokenPlaces:

@@ -203,8 +203,8 @@ FAULTS = {
         ),
         (
             "the loss mask is shifted by one",
-            "np.diff(encoded.offsets)) + starts\n",
-            "np.diff(encoded.offsets)) + starts + 1\n",
+            "self._stops = (chars + self._first",
+            "self._stops = (chars + 1 + self._first",
             "test_a_token_that_begins_in_the_prompt_and_ends_in_the_completion_is_counted",
         ),
         (

@@ -110,7 +110,17 @@ class Tokenizers1Engine:
         self._vocabulary = vocab if is_numbered else {of[0]: id_ for id_, of in enumerate(vocab)}
         self._added = [of for of in fields.get("added_tokens") or [] if of["content"]]
         self._is_ordinary = in_text == "ordinary"
-        self._library = _open_version_1(fields)
+        import tokenizers
+
+        try:
+            with tempfile.NamedTemporaryFile(suffix=".json") as file:
+                file.write(msgspec.json.encode(fields))
+                file.flush()
+                # mypy knows the types of 0.23.
+                self._library: Any = tokenizers.Tokenizer.from_file(file.name)
+            self._library.encode("a")  # a pattern that it does not know is an error here
+        except ValueError as error:
+            raise not_in_version_1(f"reads this tokenizer.json ({error})") from error
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text; no special token is added."""
@@ -153,18 +163,3 @@ class Tokenizers1Engine:
 
 
 JsonTokenizer = TokenizersEngine | Tokenizers1Engine
-
-
-def _open_version_1(fields: Mapping[str, Any]) -> Any:
-    """Return the tokenizer of 1.0 of a tokenizer.json; mypy knows the types of 0.23."""
-    import tokenizers
-
-    try:
-        with tempfile.NamedTemporaryFile(suffix=".json") as file:
-            file.write(msgspec.json.encode(fields))
-            file.flush()
-            library: Any = tokenizers.Tokenizer.from_file(file.name)
-        library.encode("a")  # a pattern that it does not know is an error here
-    except ValueError as error:
-        raise not_in_version_1(f"reads this tokenizer.json ({error})") from error
-    return library
