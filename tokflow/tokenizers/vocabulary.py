@@ -12,12 +12,7 @@ import msgspec
 
 from tokflow.errors import TokenizerError
 from tokflow.store.integrity import clear_when_damaged
-from tokflow.tokenizers.engines.reference import (
-    MODEL_NAME,
-    SPACE,
-    control_symbols,
-    load_processor,
-)
+from tokflow.tokenizers.engines.reference import MODEL_NAME, SPACE, control_symbols, load_processor
 from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
 from tokflow.tokenizers.patterns import BYTE_LETTERS, flat_steps

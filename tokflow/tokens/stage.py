@@ -9,14 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokflow.documents import (
-    Batch,
-    DocumentsConfig,
-    DocumentSource,
-    Reject,
-    is_accepted,
-    ranges,
-)
+from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Reject, is_accepted, ranges
 from tokflow.pools.pool import Advance, ignore
 from tokflow.raw import RawPartition
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, Writer

@@ -25,10 +25,8 @@ from tokflow.tokenizers.engines.code_points import COMPARED
 from tokflow.tokenizers.engines.gate import GatedEngine
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, resolve_encoding
 from tokflow.tokens.encoder import engine_for
-from tokflow_tests.outputs import token_lists
 from tokflow_tests.texts import find_shared
 from tokflow_tests.tiny import declare_texts, save_tokenizer
-from tokflow_tests.tiny import tokenize as tokenize_dataset
 from tokflow_tests.vocabularies import (
     LLAMA3_PATTERN,
     QWEN_PATTERN,
@@ -372,19 +370,6 @@ def test_every_token_is_that_of_the_familys_own_library(ready: Ready, policy: st
     else:
         assert auto.name == "gigatoken"
         assert re.fullmatch(rf"equal to {reference.name} on [24],\d+ awkward strings", auto.reason)
-
-
-@pytest.mark.parametrize("ready", ["Llama 3", "SentencePiece unigram", "WordPiece"], indirect=True)
-def test_a_shard_holds_the_tokens_of_the_familys_own_library(ready: Ready):
-    texts = [*TEXTS[:300], *TEXTS[-9:]]
-    dataset = declare_texts(ready.folder, texts, **ready.family.config)
-
-    shard = tokenize_dataset(dataset)
-
-    expected = ready.family.reference(texts, "ordinary")
-    assert token_lists(shard) == [[*ids, ready.tokenizer.eos_id] for ids in expected]
-    is_wide = ready.tokenizer.vocab_size > 65_536
-    assert shard.tokens().dtype == ("<u4" if is_wide else "<u2")
 
 
 def test_the_vocabularies_are_the_very_files_that_openai_publishes(tmp_path: Path):

@@ -27,10 +27,7 @@ from tokflow.tokenizers.engines import chunks
 from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES, ChunkedEngine, find_cut_rule
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.gate import open_engine
-from tokflow.tokenizers.engines.reference import (
-    SentencePieceEngine,
-    TiktokenEngine,
-)
+from tokflow.tokenizers.engines.reference import SentencePieceEngine, TiktokenEngine
 from tokflow.tokenizers.engines.tokenizers_ import load_tokenizer_json
 from tokflow.tokenizers.tokenizer import Tokenizer as SavedTokenizer
 from tokflow.tokenizers.tokenizer import write_ranks

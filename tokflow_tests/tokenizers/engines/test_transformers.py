@@ -25,11 +25,7 @@ from tokflow_tests.tokenizers.test_stage import (
 )
 
 TEXTS = ["a <word> b", "", "it</s>"]
-IDS = [
-    [*letter_ids("a "), 200, *letter_ids(" b"), 2],
-    [2],
-    [*letter_ids("it</s>"), 2],
-]
+IDS = [[*letter_ids("a "), 200, *letter_ids(" b"), 2], [2], [*letter_ids("it</s>"), 2]]
 LETTERS = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
 
 
@@ -160,20 +156,12 @@ def test_a_class_of_transformers_without_a_fast_backend_needs_no_trust(tmp_path:
     (tmp_path / "own").mkdir()
     config = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 2}
     (tmp_path / "own" / "tokenizer_config.json").write_text(json.dumps(config))
-    dataset = declare_texts(
-        tmp_path, ["aé", "b</s>", "<extra_id_0>"], kind="huggingface", name="own"
-    )
+    texts = ["aé", "b</s>", "<extra_id_0>"]
 
-    shard = tokenize(dataset)
+    shard = tokenize(declare_texts(tmp_path, texts, kind="huggingface", name="own"))
 
-    def shifted(text: str) -> list[int]:
-        return [byte + 3 for byte in text.encode()]
-
-    assert token_lists(shard) == [
-        [*shifted("aé"), 1],
-        [*shifted("b</s>"), 1],
-        [*shifted("<extra_id_0>"), 1],
-    ]
+    shifted = [[byte + 3 for byte in text.encode()] for text in texts]
+    assert token_lists(shard) == [[*ids, 1] for ids in shifted]
     assert shard.manifest.details["vocab_size"] == 261
     assert shard.manifest.counts["num_special_tokens_in_text"] == 2
 
@@ -191,12 +179,8 @@ def test_of_a_model_folder_only_the_tokenizers_files_count(tmp_path: Path):
 
     assert before.fingerprint == after.fingerprint
     make_output(graph_of(dataset), "tokenizer", "tokenizer")
-    assert set(after.manifest().parents) == {
-        "config.json",
-        "merges.txt",
-        "tokenizer_config.json",
-        "vocab.json",
-    }
+    parents = {"config.json", "merges.txt", "tokenizer_config.json", "vocab.json"}
+    assert set(after.manifest().parents) == parents
 
 
 def test_what_a_tokenizers_config_says_besides_is_kept_where_it_is_converted(tmp_path: Path):
