@@ -41,7 +41,7 @@ def writer(name: str, token_ids: list[int], **options) -> programs.Program:
 def measure_all(folder: Path, *chosen: programs.Program, **options) -> list[speed.Result]:
     file = folder / "corpus.jsonl"
     file.touch()
-    defaults = {"repeats": 2, "peer_repeats": 1, "timeout": 60}
+    defaults = {"repeats": 1, "peer_repeats": 1, "timeout": 60}
     return speed.measure_file(file, chosen, **{**defaults, **options})
 
 
@@ -86,16 +86,6 @@ def test_the_memory_of_all_processes_counts_and_not_only_the_largest():
     assert peak_bytes > largest_bytes + 50_000_000
 
 
-def test_what_others_take_meanwhile_is_told_apart():
-    sleep = [sys.executable, "-c", "import time; time.sleep(0.5)"]
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
-        one = measure(sleep, folder=Path.cwd(), environment={})
-        other.kill()
-
-    assert one.others_seconds > 0.2
-    assert one.cpu_seconds < 0.2
-
-
 def test_a_process_that_takes_too_long_is_ended():
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -124,7 +114,7 @@ def test_a_peer_with_other_tokens_is_shown_with_the_reason(tmp_path: Path):
 
     first, second = measure_all(tmp_path, own, peer)
 
-    assert (len(first.runs), len(second.runs)) == (2, 1)
+    assert (len(first.runs), len(second.runs)) == (1, 1)
     assert lines([first, second])[1].endswith("  same")
     assert lines([first, second])[2].endswith("differ: -1 in 1 of 2 documents (strips documents)")
 

@@ -34,6 +34,7 @@ def test_the_model_says_exactly_which_requests_a_build_and_a_plan_make(
         assert step.counted == step.expected, step.name
 
 
+@pytest.mark.slow
 def test_so_it_does_of_large_files_that_are_read_and_exported_in_segments(
     tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ):

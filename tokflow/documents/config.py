@@ -50,7 +50,7 @@ class Limit(Config):
     document_bytes: Size = 1_000_000_000
     """A document of more bytes, such as 200MB, is bad, and so is a line (csv: a record) that holds
     one; counted after decompression. It is never in memory whole, unless in a parquet page that
-    other rows share a row group with, or in an Arrow batch."""
+    other rows share a row group with, in an Arrow batch or in a JSON array."""
 
     @property
     def ends_early(self) -> bool:

@@ -52,7 +52,7 @@ class DocumentSource:
         self.paths = tuple(paths[within.start : within.stop] if within and is_of_files else paths)
         """The files that are read."""
         self._range = None if is_of_files else within
-        self._within = self.open_range()
+        self._within = None if self._range is None else self.open_range()
         self._first_rows: list[int] = []
         self.num_rows: list[int] = []
         """Documents, bad ones and records left out by a transform, of each file that was read to

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any
+from types import CodeType
+from typing import Any, cast
 
 from tokflow.errors import ConfigError
 
@@ -128,17 +128,6 @@ def _read(path: Path, where: str) -> bytes:
 
 @cache
 def _loaded(function: UserFunction) -> Callable[[Any], Any]:
-    module = _run(function)
-    found: Any = vars(module).get(function.name)
-    if not callable(found):
-        kind = f"a {type(found).__name__} of that name"
-        raise function.error(f"a function {function.name!r}", kind, "name a function of the module")
-    loaded: Callable[[Any], Any] = found
-    return loaded
-
-
-def _run(function: UserFunction) -> ModuleType:
-    """Return the module, run now. It is registered by a name of its own, as dataclasses need."""
     is_package = function.path.name == "__init__.py"
     name = f"{function.module}@{function.sha256[:16]}"  # its package is that of the module
     spec = spec_from_loader(name, loader=None, origin=str(function.path), is_package=is_package)
@@ -149,7 +138,7 @@ def _run(function: UserFunction) -> ModuleType:
     module.__file__ = str(function.path)
     if (folder := str(function.folder)) not in sys.path:
         sys.path.append(folder)
-    sys.modules[name] = module
+    sys.modules[name] = module  # by a name of its own, as dataclasses need
     try:
         with printing_on_stderr():
             exec(function.compiled(), vars(module))
@@ -158,7 +147,11 @@ def _run(function: UserFunction) -> ModuleType:
         found = described(error, function.path)
         remedy = "correct the module, or install what it imports"
         raise function.error("a module that can be imported", found, remedy) from error
-    return module
+    loaded: Any = vars(module).get(function.name)
+    if not callable(loaded):
+        kind = f"a {type(loaded).__name__} of that name"
+        raise function.error(f"a function {function.name!r}", kind, "name a function of the module")
+    return cast(Callable[[Any], Any], loaded)
 
 
 def described(error: BaseException, path: Path) -> str:

@@ -81,7 +81,7 @@ def read_raw_files(
     local = {source.key: Path(source.url) for source in sources if source.is_local}
     files = hash_files(local, store=store, progress=progress, rehash=rehash, reads_once=reads_once)
     how = _Fetching(store, of or Store(store), progress, offline, rehash, as_read)
-    asked = [of for of in sources if how.is_streamed and of.may_differ]
+    asked = [of for of in sources if of.may_differ and how.is_streamed]
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
         files |= {file.key: file for file in pool.map(how.fetch, asked)}
     return {of.key: files[of.key] if of.key in files else how.fetch(of) for of in sources}

@@ -263,8 +263,8 @@ class RawPartition:
 
     def check_unchanged(self, paths: Iterable[Path] | None = None) -> None:
         """Raise RawFileError if a file, of those at `paths` or all, is not as it was hashed."""
-        for path in self.paths if paths is None else paths:
-            check_unchanged(self.by_path[path])
+        for file in self.files if paths is None else map(self.by_path.__getitem__, paths):
+            check_unchanged(file)
 
     @cached_property
     def by_path(self) -> dict[Path, RawFile]:

@@ -158,8 +158,12 @@ def _matched(
                 left_out[pattern.url_of(path)] = kind
                 continue
             origin = origins[path]._asdict() if path in origins else {}
+            host = pattern.origin.partition("://")[2]
+            key = path[len(root) :].removeprefix("/") if root else host + path
+            if pattern.is_web:
+                key = urllib.parse.unquote(key, errors="surrogateescape")
             source = RawSource(
-                key=_key(path, pattern, root),
+                key=key,
                 url=pattern.url_of(path),
                 is_local=not pattern.origin,
                 named_hosts=hosts,
@@ -293,12 +297,6 @@ def _no_match(pattern: Pattern, there: Matches) -> ConfigError:
         or ("an empty folder" if is_empty else "no such folder"),
         remedy=remedy,
     )
-
-
-def _key(path: str, pattern: Pattern, root: str) -> str:
-    host = pattern.origin.partition("://")[2]
-    key = path[len(root) :].removeprefix("/") if root else host + path
-    return urllib.parse.unquote(key, errors="surrogateescape") if pattern.is_web else key
 
 
 def _one_source(first: RawSource, again: RawSource) -> RawSource:

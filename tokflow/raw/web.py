@@ -86,7 +86,15 @@ def _answer(
     The password, or token, is sent to the scheme, host and port that the URL names, and not even
     to them once a redirect has led to another host.
     """
-    target, headers = _request(file.url, offset, stop)
+    parts = split_url(file.url)
+    query = f"?{parts.query}" if parts.query else ""
+    target = parse_url(f"{parts.origin}{parts.path}{query}")
+    headers = {"Accept-Encoding": "identity", "Connection": "close", "User-Agent": "tokflow"}
+    if offset or stop is not None:
+        headers["Range"] = f"bytes={offset}-{'' if stop is None else stop - 1}"
+    if parts.userinfo:
+        userinfo = urllib.parse.unquote(parts.userinfo).encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(userinfo).decode()}"
     if file.authorization is not None:
         headers["Authorization"] = file.authorization
     named_hosts = file.named_hosts | {_host(target)}
@@ -137,18 +145,6 @@ def _is_public(text: str) -> bool:
         if address.is_site_local:
             return False
     return address.is_global and not address.is_multicast
-
-
-def _request(url: str, offset: int, stop: int | None) -> tuple[Url, dict[str, str]]:
-    """Return where to ask for the file from `offset` to `stop`, and with which headers."""
-    parts = split_url(url)
-    headers = {"Accept-Encoding": "identity", "Connection": "close", "User-Agent": "tokflow"}
-    if offset or stop is not None:
-        headers["Range"] = f"bytes={offset}-{'' if stop is None else stop - 1}"
-    if parts.userinfo:
-        userinfo = urllib.parse.unquote(parts.userinfo).encode()
-        headers["Authorization"] = f"Basic {base64.b64encode(userinfo).decode()}"
-    return parse_url(f"{parts.origin}{parts.path}" + f"?{parts.query}" * bool(parts.query)), headers
 
 
 def _send(
@@ -234,11 +230,18 @@ def _no_answer(url: str, reason: Exception) -> Exception:
     return TransientError(safe_text(reason, url))
 
 
-def _check_status(response: urllib3.BaseHTTPResponse, url: str) -> None:
-    """Raise TransientError or RawFileError for an answer without the file."""
+def _validator(response: urllib3.BaseHTTPResponse, url: str) -> Validator:
+    """Return which version an answer is of.
+
+    Raises: TransientError or RawFileError for an answer without the file.
+    """
     status = response.status
     if status in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
-        return
+        return Validator(
+            etag=response.headers.get("ETag"),
+            last_modified=response.headers.get("Last-Modified"),
+            num_bytes=_extent(response)[2],
+        )
     phrase = responses.get(status)
     found = f"HTTP status {status}" + (f" ({phrase})" if phrase else "")
     if status in _TRANSIENT:
@@ -249,16 +252,6 @@ def _check_status(response: urllib3.BaseHTTPResponse, url: str) -> None:
     is_refused = status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
     remedy = "give credentials that may read it, or " * is_refused
     raise remote_error(url, found, remedy=f"{remedy}correct the URL under raw.files")
-
-
-def _validator(response: urllib3.BaseHTTPResponse, url: str) -> Validator:
-    """Return which version an answer is of. Raises: as `_check_status`."""
-    _check_status(response, url)
-    return Validator(
-        etag=response.headers.get("ETag"),
-        last_modified=response.headers.get("Last-Modified"),
-        num_bytes=_extent(response)[2],
-    )
 
 
 def _body(response: urllib3.BaseHTTPResponse, url: str) -> Body:

@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
 import tokflow
-from tokflow.errors import ConfigError
 from tokflow_tests.projects import attributes, declare_in, load_declared
 from tokflow_tests.tiny import build, declare
 
@@ -61,13 +58,3 @@ def test_files_of_a_dataset_have_their_states(project: Path):
     assert frame["num_tokens"].isna().tolist() == [False, True]
     assert frame["num_tokens"][0] == 5
     assert frame["built_at"].dt.tz is not None
-
-
-def test_an_unknown_dataset_is_an_error_with_the_nearest_name(project: Path):
-    declare_in(project, "tales", attributes("tales"))
-
-    with pytest.raises(ConfigError) as raised:
-        tokflow.files("tails")
-
-    assert raised.value.where == "dataset 'tails'"
-    assert raised.value.remedy == "did you mean 'tales'?"

@@ -86,13 +86,6 @@ def test_without_its_tokenizer_an_output_shows_ids(store: Path):
     assert (first.text, first.token_ids) == (None, (111, 110, 101, 256))
 
 
-def test_a_tokenizer_has_no_sequences(store: Path):
-    inspection = inspect_output(store / "tokenizer")
-
-    assert inspection.excerpts == ()
-    assert inspection.found.manifest.counts == {"vocab_size": 258}
-
-
 def test_a_path_without_an_output_is_an_error(tmp_path: Path):
     with pytest.raises(MissingOutputError) as error:
         inspect_output(tmp_path / "nothing")

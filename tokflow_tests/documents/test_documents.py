@@ -186,12 +186,6 @@ def test_a_txt_file_beside_files_of_two_columns_has_one_text_a_line(tmp_path: Pa
     assert texts_in(read(tmp_path / "a.txt", config)) == ["ab", "cd", "ef"]
 
 
-def test_an_empty_parquet_file_has_no_documents(tmp_path: Path):
-    column_of(STRING)([], tmp_path / "a.parquet")
-
-    assert read(tmp_path / "a.parquet", PLAIN) == []
-
-
 def test_several_columns_give_one_document_each_in_the_order_named(tmp_path: Path):
     records = [{"a": "a0", "b": "b0"}, {"a": "a1", "b": "b1"}]
     config = DocumentsConfig(text=("b", "a"))
@@ -236,18 +230,6 @@ def test_a_record_with_a_null_column_is_one_bad_document(suffix: str, tmp_path: 
     assert (rows_in(batches), texts_in(batches)) == ([0, 2, 4], ["y -- x"] * 3)
     assert [reject.row for reject in rejects] == [1, 3]
     assert all("found null" in reject.reason for reject in rejects)
-
-
-def test_two_broken_halves_of_a_character_make_no_text(tmp_path: Path):
-    euro, path = "€".encode(), tmp_path / "a.parquet"
-    table = pa.table({"a": pa.array([b"x", euro[:1]]), "b": pa.array([b"y", euro[1:]])})
-    pq.write_table(table, path)
-    config = DocumentsConfig(text=("a", "b"), join="", on_bad_document="reject")
-    rejects: list[Reject] = []
-
-    assert texts_in(read(path, config, on_reject=rejects.append)) == ["xy"]
-    assert [reject.row for reject in rejects] == [1]
-    assert "expected valid UTF-8" in rejects[0].reason
 
 
 def test_rows_go_on_through_all_that_is_decoded_at_once(tmp_path: Path):

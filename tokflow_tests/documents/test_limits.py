@@ -78,18 +78,6 @@ def test_a_limit_costs_no_reading_of_what_comes_after(tmp_path: Path):
 # Rejects
 
 
-def test_each_column_of_a_malformed_line_is_a_reject(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"a": "0", "b": "1"}\n{"a"\n{"a": 1, "b": "5"}\n')
-    rejects: list[Reject] = []
-    config = DocumentsConfig(text=("a", "b"), on_bad_document="reject")
-
-    batches = read(path, config, on_reject=rejects.append)
-
-    assert rows_in(batches) == [0, 1, 5]
-    assert [reject.row for reject in rejects] == [2, 3, 4]
-
-
 def test_one_more_than_max_rejects_is_an_error(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_text("{}\n" * 3 + '{"text": "a"}')

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.documents import DocumentsConfig, DocumentSource, Reject
+from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.documents.batch import ParsedBatch
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.tokenizers.chat.formats import Chat, read_chat
-from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow_tests.chats import CHATS, PLAIN, chat, chat_dataset
 from tokflow_tests.outputs import documents_of
 from tokflow_tests.reading import write_records
@@ -130,33 +129,6 @@ def test_several_columns_are_a_record_and_one_is_its_value(suffix: str, tmp_path
         assert chats_of(messages, config(tmp_path, "as_it_is")) == found
 
 
-def test_chats_of_a_function_may_be_of_another_layout(tmp_path: Path):
-    path = write_records(tmp_path / "a.jsonl", [{"of": [{"from": "human", "value": "a"}]}])
-
-    found = chats_of(path, config(tmp_path, "as_it_is", chat_format="sharegpt"))
-
-    assert found == [Chat(ONE)]
-
-
-def test_rows_records_and_rejects_are_those_of_texts_that_a_function_makes(tmp_path: Path):
-    records = [{"of": text} for text in ("ab", "", "bbc", "d")]
-    path = write_records(tmp_path / "a.jsonl", records)
-    documents = config(
-        tmp_path, "per_letter", on_bad_document="reject", chat_template=PLAIN
-    )  # of letters b are no messages
-    source, rejects = DocumentSource([path], documents), list[Reject]()
-
-    [batch] = source.batches(
-        render=open_renderer(documents, None), on_reject=lambda _, reject: rejects.append(reject)
-    )
-
-    assert batch.rows.tolist() == [0, 5, 6]
-    assert batch.records is not None
-    assert batch.records.tolist() == [0, 2, 3]
-    assert [(of.row, of.record, of.line) for of in rejects] == [(1, 0, 1), (3, 2, 3), (4, 2, 3)]
-    assert (source.num_rows, source.num_records, source.num_left_out) == ([7], 4, 1)
-
-
 def test_a_dataset_of_transformed_chats_has_the_tokens_of_the_same_chats(tmp_path: Path):
     (tmp_path / "functions.py").write_text(SOURCE)
     fields = {"transform": "functions:as_it_is", "chat_template": PLAIN}
@@ -188,11 +160,3 @@ def test_fields_that_do_not_go_with_a_function_are_refused(fields: dict[str, Any
         DocumentsConfig(**{"transform": "functions:made", **fields})
 
     assert caught.value.where == f"documents.{where}"
-
-
-def test_the_record_of_a_bad_chat_is_named(tmp_path: Path):
-    path = write_records(tmp_path / "a.jsonl", [{"of": "c"}, {"of": "ab"}])
-    documents = config(tmp_path, "per_letter", chat_template=PLAIN)
-
-    with pytest.raises(BadDocumentError, match=r"row 1, line 2, byte 12: .* a `role`"):
-        list(DocumentSource([path], documents).batches(render=open_renderer(documents, None)))

@@ -4,7 +4,6 @@ import os
 import stat
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from tokflow.errors import ConfigError
@@ -71,28 +70,6 @@ def test_such_a_folder_may_be_named(tmp_path: Path):
     assert list(listing(tmp_path, "raw/x.parquet/").sources) == KEYS
     with pytest.raises(ConfigError, match=r"expected the file .*, found a folder;"):
         listing(tmp_path, "raw/empty.parquet")
-
-
-def test_a_folder_holds_the_format_of_its_name_however_that_is_spelt(tmp_path: Path):
-    make_files(tmp_path, "raw/x.jsonl/part-0.json.gz", "raw/x.jsonl/y.parquet")
-
-    assert list(listing(tmp_path, "raw/*.jsonl").sources) == ["x.jsonl/part-0.json.gz"]
-    assert left_out(tmp_path, "raw/*.jsonl") == {
-        "raw/x.jsonl/y.parquet": "no jsonl file, in the folder x.jsonl"
-    }
-
-
-def test_an_object_store_has_such_folders_too(tmp_path: Path):
-    memory = fsspec.filesystem("memory")
-    for name in (*SPARK, "raw/sub/b.parquet"):
-        memory.pipe(f"/folders/{name}", b"")
-
-    found = listing(tmp_path, "memory://folders/raw/*")
-
-    assert list(found.sources) == KEYS
-    assert [(left.path, left.found) for left in found.left_out] == [
-        ("memory://folders/raw/sub", "a folder")
-    ]
 
 
 def test_whatever_else_a_pattern_matches_is_told(tmp_path: Path):

@@ -15,7 +15,6 @@ from tokflow.documents import DocumentsConfig, Limit
 from tokflow.errors import RawFileError
 from tokflow.raw import RawFile
 from tokflow.raw.fetch import LEAST_BYTES
-from tokflow.store.zstd import zstd
 from tokflow_tests.raw.fetching import Server, read_raw_file, source_of
 from tokflow_tests.reading import LINES, texts_of
 
@@ -44,8 +43,6 @@ def arrow(new: Callable) -> bytes:
 CONTENT: dict[str, Callable[[], bytes]] = {
     "a.jsonl": lambda: JSONL,
     "a.jsonl.gz": lambda: gzip.compress(JSONL, 1),
-    "a.jsonl.zst": lambda: zstd.compress(JSONL, 1),
-    "a.csv": lambda: "\n".join(["text", *TEXTS]).encode(),
     "a.txt": lambda: "\n".join(TEXTS).encode(),
     "a.parquet": parquet,
     "a.arrow": lambda: arrow(pa.ipc.new_file),
@@ -70,7 +67,7 @@ def first(raw: RawFile, num: int, config: DocumentsConfig = LINES) -> list[str]:
     return texts_of(raw.path, config)
 
 
-@pytest.mark.parametrize("name", CONTENT)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow"])
 def test_first_documents_cost_little_more_than_themselves_and_more_documents_only_the_rest(
     name: str, server: Server, tmp_path: Path
 ):
@@ -87,7 +84,7 @@ def test_first_documents_cost_little_more_than_themselves_and_more_documents_onl
 
 
 def test_of_a_server_without_ranges_the_answer_is_left_early(server: Server, tmp_path: Path):
-    server.name, server.content, server.has_ranges = "a.txt", b"line\n" * 12_000_000, False
+    server.name, server.content, server.has_ranges = "a.txt", b"line\n" * 8_000_000, False
     raw = looked_at(server, tmp_path)
 
     assert first(raw, 1000) == ["line"] * 1000

@@ -11,7 +11,7 @@ import pytest
 import urllib3
 
 from tokflow.errors import RawFileError
-from tokflow.raw import RawConfig, RawSource, list_raw
+from tokflow.raw import RawSource
 from tokflow_tests.raw.fetching import read_raw_file
 from tokflow_tests.raw.servers import make_certificate, needs_openssl, running
 
@@ -96,22 +96,6 @@ def test_a_redirect_into_ones_own_network_is_refused(host: str, site: Site, tmp_
     assert told.endswith("; if you trust where it leads to, name that URL under raw.files")
     assert "secret" not in told
     assert site.asked == ["HEAD /moved"]
-
-
-def test_the_message_says_which_address_a_name_has(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    look_up = socket.getaddrinfo
-
-    def knows(host, *rest, **more):
-        return look_up("10.0.0.7" if host == "db.example" else host, *rest, **more)
-
-    monkeypatch.setattr(socket, "getaddrinfo", knows)
-    site.moved_to = "https://db.example/a.txt"
-
-    told = refusal(f"http://127.0.0.1:{site.port}/moved", tmp_path)
-
-    assert "found one to db.example, which is 10.0.0.7; " in told
 
 
 def test_a_redirect_to_the_host_that_is_named_is_followed(site: Site, tmp_path: Path):
@@ -229,15 +213,6 @@ def test_a_password_follows_a_redirect_only_on_its_own_host(site: Site, tmp_path
     assert set(other.authorizations) == {None}
     assert site.asked[:2] == ["HEAD /moved", "HEAD /a.txt"]
     assert other.asked == ["HEAD /a.txt", "GET /a.txt", "HEAD /a.txt"]
-
-
-def test_a_redirect_to_another_host_that_the_dataset_names_is_followed(site: Site, tmp_path: Path):
-    site.moved_to = f"http://localhost:{site.port}/a.txt"
-    urls = (f"http://127.0.0.1:{site.port}/moved", f"http://LOCALHOST:{site.port}/b.txt")
-    listing = list_raw(RawConfig(files=urls), base=tmp_path)
-    [source] = [source for source in listing.sources.values() if source.url == urls[0]]
-
-    assert read_raw_file(source, store=tmp_path).path.read_bytes() == b"text"
 
 
 def test_a_server_that_leads_round_in_circles_is_left(site: Site, tmp_path: Path):

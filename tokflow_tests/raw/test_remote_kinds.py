@@ -123,17 +123,3 @@ def test_another_version_is_never_read_for_the_one_that_was_listed(remote: Remot
         remote.put(LARGE.replace(b"x", b"y"))
         with pytest.raises(RawFileError, match="found another one; "):
             file.read(len(LARGE))
-
-
-@pytest.mark.parametrize("remote", ["memory"], indirect=True)
-def test_what_fsspec_has_cached_is_asked_for_anew(remote: Remote, tmp_path: Path, monkeypatch):
-    cached: dict[str, dict] = {}
-    files = type(remote.server)
-    ask = files.info
-    monkeypatch.setattr(files, "info", lambda self, path: cached.setdefault(path, ask(self, path)))
-    monkeypatch.setattr(files, "invalidate_cache", lambda *_: cached.clear())
-    remote.put(CONTENT)
-    remote.read(tmp_path)
-    remote.put(b"new")
-
-    assert remote.read(tmp_path).path.read_bytes() == b"new"

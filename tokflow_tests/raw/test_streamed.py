@@ -41,7 +41,7 @@ def looked_at(there: ObjectStore, pattern: str = "raw/*", **options) -> dict[str
     return read_raw_files(listing.sources.values(), store=store, of=of, **options)
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet", "a.arrow", "stream.arrow"])
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet", "stream.arrow"])
 def test_every_format_is_read_as_it_arrives(name: str, object_store: ObjectStore, tmp_path: Path):
     content = CONTENT[name]()
     put(object_store, f"raw/{name}", content)
@@ -52,13 +52,13 @@ def test_every_format_is_read_as_it_arrives(name: str, object_store: ObjectStore
 
     assert raw.num_bytes == len(content)
     assert raw.path.read_sha256 in (None, hashlib.sha256(content).hexdigest())
-    assert (raw.path.read_sha256 is None) == (name in ("a.parquet", "a.arrow"))
+    assert (raw.path.read_sha256 is None) == (name == "a.parquet")
     assert (count["HEAD"], count["LIST"]) == (0, 1)
     assert count["GET"] < 20
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name[0] != "."]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 def test_ranges_fetch_what_they_hold_and_little_more(name: str, object_store: ObjectStore):
     put(object_store, f"raw/{name}", CONTENT[name]())
     path = pickle.loads(pickle.dumps(looked_at(object_store)[name].path))
@@ -106,7 +106,7 @@ def test_a_file_that_is_named_is_the_file_that_is_found(object_store: ObjectStor
     assert found.sha256 == named.sha256 == again.sha256 != other.sha256
 
 
-@pytest.mark.parametrize("failure", ["503", "reset", "truncate"])
+@pytest.mark.parametrize("failure", ["503", "truncate"])
 def test_what_breaks_off_is_asked_for_again(
     failure: str, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ):
@@ -278,15 +278,15 @@ def test_one_look_fetches_no_more_than_itself():
 
 
 def test_columns_that_are_read_in_turns_are_each_read_on():
-    source = Source(64 * MIB)
+    source = Source(32 * MIB)
     with source.open() as file:
-        for step in range(32):
-            for column in (0, 16, 32, 48):
+        for step in range(16):
+            for column in (0, 8, 16, 24):
                 position = column * MIB + step * MIB // 2
                 file.seek(position)
                 assert file.read(MIB // 2) == source.content[position : position + MIB // 2]
 
-    assert sum(stop - start for start, stop in source.asked) < 1.1 * 64 * MIB
+    assert sum(stop - start for start, stop in source.asked) < 1.1 * 32 * MIB
 
 
 def test_of_a_server_without_ranges_blocks_that_go_meanwhile_are_read_again(

@@ -46,7 +46,7 @@ from tokflow.store.stored_outputs import Unreadable, opened, output_at, output_i
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.stage import TOKENIZER
-from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
+from tokflow.tokenizers.tokenizer import tokenizer_of
 from tokflow.tokens.stage import TOKENS
 
 NOT_COMPARED = "not compared with it"
@@ -282,7 +282,8 @@ class _Verifier:
         if manifest.stage == RAW:
             return [], []
         if manifest.stage == TOKENIZER.name:
-            return verify_tokenizer(self._trusted(tokenizer_of(found))), []
+            tokenizer = replace(tokenizer_of(found), trust_remote_code=self._trust)
+            return verify_tokenizer(tokenizer), []
         if manifest.stage == TOKENS.name:
             return self._tokens(found)
         reason = self._why_not_compared(found)
@@ -304,13 +305,15 @@ class _Verifier:
             return [], [f"{manifest.stage} is made with its dataset alone: not made again"]
         return verify_made_again(expected), []
 
-    def _trusted(self, tokenizer: Tokenizer) -> Tokenizer:
-        return replace(tokenizer, trust_remote_code=self._trust)
-
     def _split(self, split: Split) -> Result:
         found = split.stored
         if mixture_of(found.manifest.config) is not None:
-            return self._mixed_split(split)
+            source: Split = self._ancestry.open(self._ancestry.parents(found)[SPLIT.name])
+            tokenizer = self._ancestry.tokenizer(found)
+            if tokenizer is None or self._broken_files(tokenizer.stored):
+                return [], ["its tokenizer is not in this store, or damaged: not made again"]
+            trusted = replace(tokenizer, trust_remote_code=self._trust)
+            return verify_mixed_split(split, source, trusted), []
         selections = self._ancestry.selections(found)
         if self._graph is not None:
             encode = cut_encoder(self._graph.split(str(found.manifest.partition)))
@@ -318,13 +321,6 @@ class _Verifier:
         is_cut = CUT_TOKENS_NAME in found.manifest.files
         notes = ["the text of cut documents is not here: their tokens were not made again"]
         return verify_split(split, selections=selections), notes if is_cut else []
-
-    def _mixed_split(self, split: Split) -> Result:
-        source: Split = self._ancestry.open(self._ancestry.parents(split.stored)[SPLIT.name])
-        tokenizer = self._ancestry.tokenizer(split.stored)
-        if tokenizer is None or self._broken_files(tokenizer.stored):
-            return [], ["its tokenizer is not in this store, or damaged: not made again"]
-        return verify_mixed_split(split, source, self._trusted(tokenizer)), []
 
     def _export(self, found: StoredOutput, why_alone: str | None) -> Result:
         """Compare an export with what it was made from, or verify it alone and say why."""

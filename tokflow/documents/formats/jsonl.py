@@ -63,12 +63,21 @@ def read(
 ) -> Iterator[ParsedBatch]:
     """Yield the documents of about `batch_bytes` of the file at once.
 
-    With several columns each line is decoded once for each.
+    With several columns each line is decoded once for each. Where no record of a range has a field,
+    the file is read from its beginning until one has it, but for behind so many bad documents that
+    they are an error of their own.
     """
     fields = [_field(text, config) for text in config.columns]
     yield from _documents(path, config, batch_bytes, fields, within)
     if within is not None and any(field.lack and not field.is_found for field in fields):
-        fields = _looked_up(path, config, batch_bytes, fields)
+        of_range, num_bad = fields, 0
+        fields = [_field(text, config) for text in config.columns]
+        for found in _documents(path, config, batch_bytes, fields, None):
+            num_bad += len(found.bad)
+            pairs = zip(fields, of_range, strict=True)
+            is_known = all(one.is_found or of.is_found or not of.lack for one, of in pairs)
+            if is_known or num_bad > config.max_rejects:
+                return
     for field in fields:
         if field.lack and not field.is_found and field.num_lacking >= MANY_RECORDS:
             raise ConfigError(
@@ -225,27 +234,6 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(type_).decode
     is_spare = text in config.spare_columns
     return _Field(text, config, decode, get, is_json, is_optional, is_found=is_spare)
-
-
-def _looked_up(
-    path: Path, config: DocumentsConfig, batch_bytes: int, lacking: list[_Field]
-) -> list[_Field]:
-    """Return the fields as the whole file has them; none if that is not needed.
-
-    It is read from its beginning until a record has each field that a range lacks; none is looked
-    for behind so many bad documents that they are an error of their own.
-    """
-    fields = [_field(text, config) for text in config.columns]
-    num_bad = 0
-    for found in _documents(path, config, batch_bytes, fields, None):
-        num_bad += len(found.bad)
-        pairs = zip(fields, lacking, strict=True)
-        is_known = all(
-            field.is_found or of_range.is_found or not of_range.lack for field, of_range in pairs
-        )
-        if is_known or num_bad > config.max_rejects:
-            return []
-    return fields
 
 
 def _line_by_line(

@@ -25,7 +25,6 @@ from tokflow_tests.outputs import edit_manifest, problems_of, stored
 from tokflow_tests.tiny import copy_of, declare_small, write_raw
 
 SPLITS: dict[str, dict[str, Any]] = {
-    "characters": {"parts": {"train": {"characters": 10}, "validation": {"start": 12}}},
     "cut": {
         "boundary": "character",
         "parts": {"train": {"characters": 5}, "validation": {"start": 9, "characters": 7}},
@@ -35,8 +34,6 @@ SPLITS: dict[str, dict[str, Any]] = {
         "boundary": "character",
         "parts": {"train": {"start": 2, "characters": 30}, "validation": {"start": 40}},
     },
-    "documents": {"parts": {"train": {"documents": 2}, "validation": {"start": 3}}},
-    "fraction": {"parts": {"train": {"fraction": 0.5}, "validation": {"fraction": 0.3}}},
     "hash_fraction": {"parts": {"train": {"hash_fraction": 0.7}}},
     "files": {"parts": {"train": {"files": "[ab].jsonl"}, "validation": {"files": "sub/*"}}},
 }
@@ -253,9 +250,7 @@ def test_what_another_version_of_tokflow_made_is_not_made_again(
     ("packing", "column", "by"),
     [
         ({}, "token_start", -4),
-        ({}, "sequence", 1),
         ({"overlap": 3}, "num_repeated", -1),
-        ({"overlong": "truncate"}, "num_tokens", -1),
         ({"strategy": "best_fit"}, "token_in_piece", 1),
         ({"strategy": "one_document", "min_sample_length": 4}, "num_tokens", -4),
     ],
