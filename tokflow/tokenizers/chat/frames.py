@@ -137,13 +137,7 @@ class Frames:
             )
         stop, has_stop = self._stop(text, end, end + said, after, has_words=bool(mine))
         if not mine and stop <= start:
-            if chat.messages[index].get("tool_calls"):
-                raise _not_shown(f"the calls of message {index}", "none of their words")
             return None
-        if stop < start or start > begin:
-            raise _not_shown(
-                f"the generation prompt before the words of message {index}", "it after"
-            )
         return Turn(index, "assistant", (start, stop), tuple(mine), has_stop)
 
     def _key(self, chat: MarkedChat, index: int, *, is_first: bool) -> tuple[Hashable, ...]:

@@ -329,6 +329,18 @@ def test_what_a_template_leaves_out_is_named(family: str):
                          caught.value.problem.expected)  # fmt: skip
 
 
+@pytest.mark.parametrize("arguments", [{"city": "x"}, {"days": 3}, {}])
+def test_a_message_of_calls_that_a_template_leaves_out_whole_can_be_kept(arguments: dict[str, Any]):
+    template = FAMILIES["chatml"].template.replace("in messages", "in messages if m.content")
+    family = replace(FAMILIES["chatml"], template=template)
+    messages = [user("u"), assistant("", tool_calls=[call(**arguments)]), tool("t"), assistant("a")]
+
+    rendered = renderer_of(family, unwritten="keep").render(Chat(messages))
+
+    assert [rendered.text[start:stop] for start, stop in rendered.loss_spans] == ["a<|im_end|>"]
+    assert rendered.counts["unwritten"] == 1
+
+
 @pytest.mark.parametrize(
     "change",
     ["[:2]", " | sort | join", ".split()[0]", " | length | string", " | capitalize"],
