@@ -74,6 +74,16 @@ def test_calls_of_tools_are_supervised_with_their_markup_and_what_tools_answer_i
     ]
 
 
+def test_a_further_call_without_a_word_is_supervised_to_its_stop_token():
+    calls = [call(city="x"), call(days=3)]
+    said, _ = supervised(
+        "channels", [user("u"), assistant("", tool_calls=calls), tool("t"), assistant("a")]
+    )
+
+    header = " to=weather<|channel|>commentary<|message|>"
+    assert said == f'{header}{{"city": "x"}}<|call|><|start|>assistant{header}{{"days": 3}}<|call|>'
+
+
 EACH = "{% for m in messages %}<|im_start|>{{ m.role + '\n' + m.content }}"
 PROMPT = "{{ '<|im_start|>assistant\n' }}"
 WANTS_TOOLS = (
