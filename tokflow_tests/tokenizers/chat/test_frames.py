@@ -74,14 +74,24 @@ def test_calls_of_tools_are_supervised_with_their_markup_and_what_tools_answer_i
     ]
 
 
+SEPARATE = (
+    "{% for m in messages %}{% for c in m.tool_calls %}<|im_start|>assistant\n"
+    "{{ c.function.arguments | tojson }}<|im_end|>{% else %}"
+    "<|im_start|>{{ m.role + '\n' + m.content }}<|im_end|>{% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
 def test_a_further_call_without_a_word_is_supervised_to_its_stop_token():
     calls = [call(city="x"), call(days=3)]
-    said, _ = supervised(
-        "channels", [user("u"), assistant("", tool_calls=calls), tool("t"), assistant("a")]
-    )
+    messages = [user("u"), assistant("", tool_calls=calls), tool("t"), assistant("a")]
+    rendered = renderer_of(Family(SEPARATE, ["<|im_start|>", "<|im_end|>"])).render(Chat(messages))
 
-    header = " to=weather<|channel|>commentary<|message|>"
-    assert said == f'{header}{{"city": "x"}}<|call|><|start|>assistant{header}{{"days": 3}}<|call|>'
+    said = [rendered.text[start:stop] for start, stop in rendered.loss_spans]
+    assert said == [
+        '{"city": "x"}<|im_end|><|im_start|>assistant\n{"days": 3}<|im_end|>',
+        "a<|im_end|>",
+    ]
 
 
 EACH = "{% for m in messages %}<|im_start|>{{ m.role + '\n' + m.content }}"
