@@ -1,14 +1,16 @@
 """Outputs that a dataset must have: their recipes and folders, computed, never guessed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tokflow.documents import DocumentsConfig
+from tokflow.documents import DocumentsConfig, DocumentSource
+from tokflow.documents.batch import ParsedBatch
 from tokflow.documents.file_formats import check_columns
-from tokflow.errors import ConfigError, first_five
+from tokflow.errors import ConfigError, TokflowError, first_five
 from tokflow.exports.ahead import TokensAhead
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import Output
@@ -22,6 +24,7 @@ from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
+from tokflow.tokenizers.chat.formats import BadChatError, read_chat
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, resolve_encoding
 from tokflow.tokens.shard import TokenShard
@@ -322,8 +325,10 @@ class BuildGraph:
         is_supervised = any(of.get("num_loss_tokens", 1) for of in shards)
         if is_supervised or not num_tokens or documents.on_no_loss == "accept":
             return
+        found = f"none of {counted(num_tokens, 'token')}"
         remedy = "put what is to be learnt into the completion"
         if documents.is_rendered:
+            found += f", in messages of the roles {first_five(self._roles())}"
             remedy = (
                 "give what is to be learnt to messages of the role 'assistant' that have words "
             )
@@ -333,9 +338,25 @@ class BuildGraph:
             where=f"{self.dataset.name}: documents."
             + next(of for of in names if getattr(documents, of)),
             expected="tokens that are supervised",
-            found=f"none of {counted(num_tokens, 'token')}",
+            found=found,
             remedy=f"{remedy}, or set documents.on_no_loss: accept",
         )
+
+    def _roles(self) -> list[str]:
+        """Return the roles in the first chats of the dataset, each once and quoted."""
+        key, roles = next(iter(self.partitions)), dict[str, None]()
+        documents = self.documents(key)
+
+        def read(found: ParsedBatch) -> ParsedBatch:
+            for text in found.batch.texts.to_pylist():
+                with suppress(BadChatError):
+                    messages = read_chat(text.encode(), documents).messages
+                    roles.update(dict.fromkeys(repr(of["role"]) for of in messages))
+            return found
+
+        with suppress(TokflowError, OSError):
+            next(DocumentSource(self.raw(key).paths, documents).batches(render=read), None)
+        return [*roles]
 
     def disqualify(self, difference: str) -> None:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of

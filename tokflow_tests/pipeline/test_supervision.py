@@ -25,9 +25,10 @@ def test_no_export_is_made_of_chats_of_which_no_token_is_supervised(tmp_path: Pa
         ("export", "parquet"),
     ]
     assert str(built.failed[0].error) == (
-        "chats: documents.messages: expected tokens that are supervised, found none of 40 tokens; "
-        "give what is to be learnt to messages of the role 'assistant' that have words and no "
-        "`train: false` or `weight: 0`, or set documents.on_no_loss: accept"
+        "chats: documents.messages: expected tokens that are supervised, found none of 40 tokens, "
+        "in messages of the roles 'human', 'gpt'; give what is to be learnt to messages of the "
+        "role 'assistant' that have words and no `train: false` or `weight: 0`, or set "
+        "documents.on_no_loss: accept"
     )
     said = {notice.name: notice.text for notice in built.notices}
     assert said["supervised_tokens"] == "supervised: 0 of 40 tokens (0.0 %)"
