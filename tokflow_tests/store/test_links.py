@@ -188,7 +188,7 @@ def test_garbage_counts_a_file_with_its_last_name(tmp_path: Path):
     assert sum(garbage.values()) < the(last, "last.bin").stat().st_size
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork beside threads
+@pytest.mark.filterwarnings("ignore")  # of a fork beside threads, also of lance
 def test_what_is_killed_while_it_links_leaves_nothing_wrong(tmp_path: Path):
     dataset, num_kills = tmp_path / "d", 0
     assert not is_killed(dataset, "bin", 0)
