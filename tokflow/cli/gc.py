@@ -9,7 +9,6 @@ from tokflow.cli.selection import select
 from tokflow.cli.terminal import print_json, print_styled
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.shown import counted, size
-from tokflow.store.check_memory import forget_gone
 
 
 def main(
@@ -37,7 +36,6 @@ def main(
                 print_styled(f"{folder.relative_to(dataset.folder)}  {size(num)}")
         if yes:
             remove_all(dataset.store, garbage)
-            forget_gone(dataset.folder)
         documents.append(
             {
                 "dataset": dataset.name,

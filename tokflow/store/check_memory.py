@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tokflow.store.atomic import new_file
 from tokflow.store.manifest import plain_json
 
 CHECKS_NAME = "checks.jsonl"
@@ -50,21 +49,6 @@ class CheckMemory:
         with suppress(OSError), self._path.open("ab", buffering=0) as file:
             # One call appends it whole; the first line end closes one that was cut off.
             file.write(f"\n{line}\n".encode())
-
-
-def forget_gone(folder: Path) -> None:
-    """Drop the lines of outputs that are gone; one that another process adds now may be lost."""
-    path = folder / CHECKS_NAME
-    stay = {key: of for key, of in _read(path).items() if _is_there(folder, key[1])}
-    with suppress(OSError):
-        if path.is_file():
-            with new_file(path) as temporary:
-                lines = [json.dumps([*key, of[0], *of[1]]) for key, of in stay.items()]
-                temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def _is_there(folder: Path, output: str) -> bool:
-    return "/" not in output or (folder / output).is_dir()
 
 
 def _read(path: Path) -> dict[tuple[str, str], Line]:

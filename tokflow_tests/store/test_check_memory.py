@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from tokflow.store.check_memory import CheckMemory, forget_gone
+from tokflow.store.check_memory import CheckMemory
 
 NAME = "checks.jsonl"
 
@@ -44,18 +44,3 @@ def test_a_folder_that_cannot_be_written_to_is_no_error(tmp_path: Path):
     memory.keep("closes", "tokens/a/1", "d1", [])
 
     assert memory.find("closes", "tokens/a/1", "d1") == []
-
-
-def test_outputs_that_are_gone_are_forgotten(tmp_path: Path):
-    (tmp_path / "tokens/a/1").mkdir(parents=True)
-    for output in ("tokens/a/1", "tokens/b/1", "split of 2"):
-        CheckMemory(tmp_path).keep("closes", output, "d1", ["wrong"])
-
-    forget_gone(tmp_path)
-
-    lines = (tmp_path / NAME).read_text().splitlines()
-    assert lines == [
-        '["closes", "tokens/a/1", "d1", "wrong"]',
-        '["closes", "split of 2", "d1", "wrong"]',
-    ]
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [NAME]
