@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from tokflow.pools import local
-from tokflow.pools.processes import stop
+from tokflow.pools.local import stop
 from tokflow.tokenizers import training
 from tokflow_tests.hub import TOKEN, Hub, quick, serve_hub
 from tokflow_tests.object_store import ObjectStore, lead_to, serve_objects

@@ -149,7 +149,7 @@ _EMPTY_TOKENIZER = """{
 
 
 def _find_merges(task: tuple[Path, int, str], advance: Advance) -> list[tuple[bytes, bytes]]:
-    from tokflow.pools.processes import end_with_starter
+    from tokflow.pools.local import end_with_starter
 
     text, num_merges, pattern = task
     end_with_starter()

@@ -15,10 +15,9 @@ import pytest
 
 from tokflow import pools as pool_module
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
-from tokflow.pools import open_pool, processes
-from tokflow.pools.local import LocalPool, Worker
+from tokflow.pools import local, open_pool
+from tokflow.pools.local import LocalPool, Worker, stop
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
-from tokflow.pools.processes import stop
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.reference import open_reference
@@ -51,7 +50,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
     with open_pool(int(request.param[0])) as opened:
         with pytest.MonkeyPatch.context() as patch:
             if "not forked" in request.param:
-                patch.setattr(processes, "CAN_FORK", False)
+                patch.setattr(local, "CAN_FORK", False)
             opened.start()
             list(opened.map(double, [0, 1]))  # for which workers start
         yield opened

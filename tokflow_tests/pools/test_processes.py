@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.pools.local import Worker
+from tokflow.pools.local import Worker, stop
 from tokflow.pools.pool import Advance
-from tokflow.pools.processes import stop
 from tokflow_tests.waiting import wait_until
 
 SCRIPT = """
