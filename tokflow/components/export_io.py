@@ -39,7 +39,9 @@ class ExportIOManager(dg.ConfigurableIOManager):
             )
         url = urlsplit(str(uri.value))
         export = open_export(unquote(url.path) if url.scheme == "file" else str(uri.value))
-        if _is_dataframe(context.dagster_type.typing_type):
+        annotated = context.dagster_type.typing_type
+        names = (getattr(annotated, of, "") for of in ("__module__", "__name__"))
+        if re.fullmatch(r"pandas\b.* DataFrame", " ".join(names)):  # which imports no pandas
             options = {**(context.definition_metadata or {})}
             return export.to_pandas(
                 str(options.get("part", self.part)), options.get("columns"), options.get("limit")
@@ -52,9 +54,3 @@ class ExportIOManager(dg.ConfigurableIOManager):
             f"{context.asset_key.to_user_string()}: ExportIOManager writes nothing; name it as the "
             "`input_manager_key` of an AssetIn, and another IO manager for what the asset returns"
         )
-
-
-def _is_dataframe(annotation: Any) -> bool:
-    """Return whether an annotation is pandas.DataFrame, without importing pandas for it."""
-    names = (getattr(annotation, of, "") for of in ("__module__", "__name__"))
-    return re.fullmatch(r"pandas\b.* DataFrame", " ".join(names)) is not None

@@ -126,8 +126,11 @@ def find_old_runs(instance: dg.DagsterInstance, *, before: datetime) -> OldRuns:
 
     Runs that go on, or say so, are not among them, whatever their age.
     """
-    latest = set(_runs_of_latest_events(instance))
-    old = list(_ended_runs(instance, before))
+    latest, old, cursor = set(_runs_of_latest_events(instance)), list[str](), None
+    filters = dg.RunsFilter(statuses=ENDED, updated_before=before)
+    while runs := instance.get_runs(filters, cursor=cursor, limit=AT_ONCE):
+        cursor = runs[-1].run_id
+        old += [run.run_id for run in runs]
     return OldRuns(
         removable=tuple(run for run in old if run not in latest),
         needed=tuple(run for run in old if run in latest),
@@ -139,14 +142,6 @@ def remove_runs(instance: dg.DagsterInstance, runs: Sequence[str]) -> None:
     for run in runs:
         instance.compute_log_manager.delete_logs(prefix=[run])
         instance.delete_run(run)
-
-
-def _ended_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[str]:
-    cursor = None
-    filters = dg.RunsFilter(statuses=ENDED, updated_before=before)
-    while runs := instance.get_runs(filters, cursor=cursor, limit=AT_ONCE):
-        cursor = runs[-1].run_id
-        yield from (run.run_id for run in runs)
 
 
 def _runs_of_latest_events(instance: dg.DagsterInstance) -> Iterator[str]:

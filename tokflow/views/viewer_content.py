@@ -254,14 +254,6 @@ class Content:
     def _bytes(self) -> Sequence[bytes | None] | None:
         return self.texts.bytes_by_id if self.texts else None
 
-    def json_of(self, parts: Sequence[bytes]) -> bytes:
-        """Return the fields of a page: parts that were added, raw files and tokens."""
-        return b'"parts":[%b],"files":[%b],"vocabulary":{%b}' % (
-            b",".join(parts),
-            b",".join(self.files.values()),
-            b",".join(self.tokens.values()),
-        )
-
     def add(self, of_part: PartWindows, first: int, num: int | None, room: int) -> bytes:
         """Return the JSON of a part: at most `num` of its sequences from `first` on, in at most
         `room` bytes with the tokens and files that are new."""
@@ -335,13 +327,12 @@ class Content:
             segments = _with_eos(segments)
         made = as_json([window.position, token_ids, segments, 0 if all(mask) else _runs(mask)])
         files = {name: as_json(name) for name in numbers if name not in self.files}
-        return made, self._new_tokens(window), files
-
-    def _new_tokens(self, window: Window) -> dict[int, bytes]:
-        """Return the tokens of a window that the page does not have yet, as JSON."""
         ids = set(np.unique(window.token_ids).tolist()) - self.tokens.keys()
-        found = {id_: self._shown(id_) for id_ in sorted(ids)}
-        return {id_: b'"%d":%b' % (id_, as_json(of)) for id_, of in found.items() if of is not None}
+        shown = {id_: self._shown(id_) for id_ in sorted(ids)}
+        tokens = {
+            id_: b'"%d":%b' % (id_, as_json(of)) for id_, of in shown.items() if of is not None
+        }
+        return made, tokens, files
 
     def _shown(self, token_id: int) -> str | list[int] | None:
         if self._bytes is None:

@@ -77,7 +77,9 @@ def make_viewer(
     left_out = [of.part for of in of_parts if of.num_sequences > first and is_empty[of.part]]
     notes += _notes_on_room(content, left_out)
     head = as_json({**facts, "notes": notes})[:-1]
-    return b"%b%b,%b}%b" % (before, head, content.json_of([*parts.values()]), after)
+    lists = [b",".join(of.values()) for of in (parts, content.files, content.tokens)]
+    data = b'"parts":[%b],"files":[%b],"vocabulary":{%b}' % (lists[0], lists[1], lists[2])
+    return b"%b%b,%b}%b" % (before, head, data, after)
 
 
 def _add_parts(
