@@ -11,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from sqlalchemy.pool import SingletonThreadPool
 
 from tokflow.pools import local
 from tokflow.pools.local import stop
@@ -68,12 +69,19 @@ def _disks_that_are_not_waited_for() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _histories_in_memory_that_nobody_migrates() -> Iterator[None]:
-    """Tell no history in memory which migrations it has: to find the last took 0.1 s for each."""
+def _histories_in_memory_that_are_quick() -> Iterator[None]:
+    """Tell no history in memory which migrations it has, for to find the last took 0.1 s for each,
+    and open no connection for each of its queries."""
+    connects = {
+        "event_log": "InMemoryEventLogStorage._connect",
+        "runs": "InMemoryRunStorage.connect",
+    }
     with pytest.MonkeyPatch.context() as patch:
-        for storage in ("event_log", "runs"):
+        for storage, connect in connects.items():
             module = f"dagster._core.storage.{storage}.in_memory"
             patch.setattr(f"{module}.stamp_alembic_rev", lambda *_: None)
+            patch.setattr(f"{module}.NullPool", SingletonThreadPool)
+            patch.setattr(f"{module}.{connect}", lambda self: self._engine.begin())
         yield
 
 

@@ -2,7 +2,7 @@
 excerpts of what a model sees."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +31,9 @@ FILE_BYTES = 2**23
 """Bytes of a sample for which one file is read: 64 files of a store on this disk."""
 
 MAX_EXCERPTS = 4
+
+FILES_LOOKED_AT = 16
+"""Files in which a sequence of each part is looked for."""
 
 SEGMENTS_SHOWN, TOKENS_SHOWN = 6, 60
 """Segments of an excerpt, and tokens of each, at most."""
@@ -199,22 +202,27 @@ def spread(all_of: Sequence[T], most: int) -> list[T]:
 
 
 def find_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[Excerpt]:
-    """Return the beginning of each part as `tokflow inspect` finds it: of the first export or,
-    before there is one, of the first file that is packed, or split.
+    """Return the first sequence of each part as `tokflow inspect` finds it in one of the files, or
+    its first tokens where no file that is looked at fills a sequence.
 
     Raises: CorruptOutputError.
     """
-    folders = facts.folders(SEQUENCES) or facts.folders(SPLIT)
-    made = [made for made, _ in facts.exports.values()]
-    made += [facts.plan.dataset.store.read(of) for of in folders[:1]]
-    trusted = texts.tokenizer.trust_remote_code
-    return [
-        excerpt
-        for output in made[:1]
-        for excerpt in inspect_output(output, num_sequences=1, trust_remote_code=trusted).excerpts[
-            :MAX_EXCERPTS
-        ]
-    ]
+    trusted, dataset = texts.tokenizer.trust_remote_code, facts.plan.dataset
+    found: dict[str, Excerpt] = {}
+    for step, count in ((SEQUENCES, "num_sequences"), (SPLIT, "num_tokens")):
+        for folder in spread(facts.folders(step), FILES_LOOKED_AT):
+            made = dataset.store.read(folder)
+            parts, counts = made.manifest.details["parts"], made.manifest.counts
+            lacking = [of for of in parts if of not in found and counts[f"{of}.{count}"]]
+            if lacking:
+                inspected = inspect_output(made, num_sequences=1, trust_remote_code=trusted)
+                of_parts = {of.name.rpartition(": ")[0]: of for of in inspected.excerpts}
+                found |= {part: of_parts[part] for part in lacking}
+    for part, excerpt in found.items():
+        if dataset.packing.of_part(part).padding_side == "left":  # which an export puts there
+            padding_first = sorted(excerpt.segments, key=lambda of: not of.is_padding)
+            found[part] = replace(excerpt, segments=tuple(padding_first))
+    return [*found.values()][:MAX_EXCERPTS]
 
 
 def shown_tokens(segment: Segment, texts: TokenTexts) -> Iterator[tuple[str, bool, bool]]:

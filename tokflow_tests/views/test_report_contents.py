@@ -132,7 +132,7 @@ def test_lengths_of_few_values_have_a_tick_each(tmp_path: Path):
     assert b"0.6" not in ticks
 
 
-def test_without_an_export_an_excerpt_is_of_what_is_packed_or_split(tmp_path: Path):
+def test_an_excerpt_of_a_long_document_has_its_beginning(tmp_path: Path):
     declared = {"a.jsonl": ["a" * 400 + "z"]}
     facts = facts_of(declare(tmp_path, declared, packing={"sequence_length": 402}, exports=[]))
 
@@ -141,6 +141,16 @@ def test_without_an_export_an_excerpt_is_of_what_is_packed_or_split(tmp_path: Pa
     (segment,) = excerpt.segments
     assert len(segment.token_ids) == 402
     assert len([*shown_tokens(segment, texts_of(facts))]) == 60
+
+
+def test_files_that_fill_no_sequence_are_shown_as_they_are_split(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, packing={"sequence_length": 100})
+    facts = facts_of(dataset)
+
+    (excerpt,) = find_excerpts(facts, texts_of(facts))
+
+    assert excerpt.name == "train: tokens 0 to 3"
+    assert [of.text for of in excerpt.segments] == ["ab<eos>"]
 
 
 def test_chats_have_a_section_with_their_numbers(tmp_path: Path, small: StoreFacts):
