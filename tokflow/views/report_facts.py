@@ -217,7 +217,7 @@ def find_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[Excerpt]:
             if lacking:
                 inspected = inspect_output(made, num_sequences=1, trust_remote_code=trusted)
                 of_parts = {of.name.rpartition(": ")[0]: of for of in inspected.excerpts}
-                found |= {part: of_parts[part] for part in lacking}
+                found |= {part: of for part, of in of_parts.items() if part in lacking}
     for part, excerpt in found.items():
         if dataset.packing.of_part(part).padding_side == "left":  # which an export puts there
             padding_first = sorted(excerpt.segments, key=lambda of: not of.is_padding)
