@@ -11,7 +11,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from sqlalchemy.pool import SingletonThreadPool
 
 from tokflow.pools import local
 from tokflow.pools.local import stop
@@ -60,6 +59,7 @@ def _disks_that_are_not_waited_for() -> Iterator[None]:
     def connect_without_waiting(*arguments: Any, **options: Any) -> sqlite3.Connection:
         connection = connect(*arguments, **options)
         connection.execute("PRAGMA synchronous = OFF").close()
+        connection.execute("PRAGMA foreign_keys = ON").close()  # as Dagster sets for each query
         return connection
 
     with pytest.MonkeyPatch.context() as patch:
@@ -71,7 +71,7 @@ def _disks_that_are_not_waited_for() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _histories_in_memory_that_are_quick() -> Iterator[None]:
     """Tell no history in memory which migrations it has, for to find the last took 0.1 s for each,
-    and open no connection for each of its queries."""
+    and set no option of SQLite's before each of its queries."""
     connects = {
         "event_log": "InMemoryEventLogStorage._connect",
         "runs": "InMemoryRunStorage.connect",
@@ -80,7 +80,6 @@ def _histories_in_memory_that_are_quick() -> Iterator[None]:
         for storage, connect in connects.items():
             module = f"dagster._core.storage.{storage}.in_memory"
             patch.setattr(f"{module}.stamp_alembic_rev", lambda *_: None)
-            patch.setattr(f"{module}.NullPool", SingletonThreadPool)
             patch.setattr(f"{module}.{connect}", lambda self: self._engine.begin())
         yield
 
