@@ -210,16 +210,21 @@ def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
     reference = next((str(found) for found in reversed(classes or []) if found), None)
     if reference is None:
         return
-    if not trust_remote_code and not _is_known_class(folder):
-        raise TokenizerError(
-            where=f"tokenizer.trust_remote_code: {name}",
-            expected=f"true, for this tokenizer is Python code, {reference}, that was "
-            "published with it and would run on this machine with your rights",
-            found="false",
-            remedy="read that code and set `trust_remote_code: true` if you want to run it, "
-            "or name a tokenizer that has a tokenizer.json",
-        )
-    if trust_remote_code and "--" in reference:
+    if not trust_remote_code:
+        without_advice()
+        from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
+
+        own = class_name(folder)
+        if not own or tokenizer_class_from_name(own) is None:
+            raise TokenizerError(
+                where=f"tokenizer.trust_remote_code: {name}",
+                expected=f"true, for this tokenizer is Python code, {reference}, that was "
+                "published with it and would run on this machine with your rights",
+                found="false",
+                remedy="read that code and set `trust_remote_code: true` if you want to run it, "
+                "or name a tokenizer that has a tokenizer.json",
+            )
+    elif "--" in reference:
         raise refused_name(
             name,
             "code that is published beside the tokenizer, so that it can be kept",
@@ -227,15 +232,6 @@ def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
             "copy tokenizer and code into one folder, write the class in its "
             "tokenizer_config.json without the repository, and name the folder",
         )
-
-
-def _is_known_class(folder: Path) -> bool:
-    """Return whether transformers has a class of its own with the name that the config gives."""
-    without_advice()
-    from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
-
-    name = class_name(folder)
-    return bool(name) and tokenizer_class_from_name(name) is not None
 
 
 SUFFIXES = (".model", ".spm", ".tiktoken")

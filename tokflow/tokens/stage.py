@@ -204,6 +204,15 @@ def _details(
     is_segment: bool,
 ) -> dict[str, Any]:
     tokenizer, eos_id, bos_id = encoding.tokenizer, encoding.eos_id, encoding.bos_id
+    described = raw.files[0].described
+    if raw.is_group:
+        files = zip(map(raw.by_path.__getitem__, source.paths), source.num_rows, strict=True)
+        described = {
+            "files": [
+                {"raw_file": of.key, "sha256": of.sha256, "num_rows": num_rows, **of.described}
+                for of, num_rows in files
+            ]
+        }
     return {
         "dtype": tokenizer.dtype.str,
         "vocab_size": tokenizer.vocab_size,
@@ -211,29 +220,10 @@ def _details(
         "eos_token": None if eos_id is None else tokenizer.eos_token,
         "bos_id": bos_id,
         "bos_token": None if bos_id is None else tokenizer.bos_token,
-        **described_files(raw, source),
+        **described,
         **({NUM_LINES: source.num_lines} if is_segment else {}),
         **rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]),
         TEXT_DIGEST: writer.texts.hexdigest(),
-    }
-
-
-def described_files(raw: RawPartition, source: DocumentSource) -> dict[str, Any]:
-    """Return the rows of each file of a group, and version identifiers of remote files that were
-    not read to the end."""
-    if not raw.is_group:
-        return raw.files[0].described
-    files = zip(map(raw.by_path.__getitem__, source.paths), source.num_rows, strict=True)
-    return {
-        "files": [
-            {
-                "raw_file": file.key,
-                "sha256": file.sha256,
-                "num_rows": num_rows,
-                **file.described,
-            }
-            for file, num_rows in files
-        ]
     }
 
 

@@ -169,8 +169,11 @@ def taken_in_batches(
     `gathered`: tokens taken at once; default: `num_tokens`.
     """
     at_once = gathered or num_tokens
-    if len(lengths) and lengths.max() > at_once:
-        starts, lengths = _at_most(at_once, starts, lengths)
+    if len(lengths) and lengths.max() > at_once:  # longer spans are cut
+        counts = np.maximum(1, -(-lengths // at_once))
+        nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts = np.repeat(starts, counts) + nth * at_once
+        lengths = np.minimum(np.repeat(lengths, counts) - nth * at_once, at_once)
     batch = (np.cumsum(lengths) - lengths) // at_once
     edges = [0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(batch)]
     for first, last in pairwise(edges):
@@ -187,14 +190,3 @@ def positions_of_runs(starts: Positions, lengths: Positions) -> Positions:
     positions: Positions = np.repeat(starts - (ends - lengths), lengths)
     positions += np.arange(len(positions))
     return positions
-
-
-def _at_most(num_tokens: int, starts: Positions, lengths: Positions) -> tuple[Positions, Positions]:
-    """Return the same spans, longer ones cut into spans of at most `num_tokens`."""
-    counts = np.maximum(1, -(-lengths // num_tokens))
-    nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    within = nth * num_tokens
-    return (
-        np.repeat(starts, counts) + within,
-        np.minimum(np.repeat(lengths, counts) - within, num_tokens),
-    )
