@@ -351,11 +351,11 @@ def too_large(limit: Limit) -> Problem:
     return Problem(f"at most {limit.document_bytes:,} bytes", "more", remedy)
 
 
-def excerpt(value: object, *, length: int = 60) -> str:
-    """Return the value's repr, cut to about `length` characters."""
-    head = value[:length] if isinstance(value, (str, bytes)) else value
+def excerpt(value: object) -> str:
+    """Return the value's repr, cut to about 60 characters."""
+    head = value[:60] if isinstance(value, (str, bytes)) else value
     text = repr(head)
-    return text if len(text) <= length and head == value else f"{text[: length - 3]}..."
+    return text if len(text) <= 60 and head == value else f"{text[:57]}..."
 
 
 def are_messages(value: object) -> bool:

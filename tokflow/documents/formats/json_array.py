@@ -24,7 +24,7 @@ _LOOKED_AT_BYTES = 4096
 _VALUE, _AFTER = re.compile(r"[^ \t\r\n,]"), re.compile(r"[^ \t\r\n]")
 _CUT_CHARS = 16
 """Characters at the end of what was read that can be the beginning of a literal or an escape."""
-_DECODER = json.JSONDecoder(strict=False)
+_DECODER = json.JSONDecoder(strict=False, parse_int=str, parse_float=str)
 _START_OF_ARRAY = re.compile(
     rb"\[\s*(?:[^\sA-Za-z]|tru|fal|nul|(?:t|tr|f|fa|n|nu)?\Z)"  # or else a line, as [INFO]
 )
@@ -121,6 +121,8 @@ def _elements(
             elif len(element) <= max_bytes:
                 batch.lines.append(element)
                 batch.places.append(place)
+            elif len(element) > 2 * max_bytes:
+                raise _not_whole(path, place[0], _beyond(max_bytes))
             else:
                 yield from (batch,) if batch.lines else ()
                 yield ElementBatch([], [place], is_too_large=True)
@@ -130,7 +132,7 @@ def _elements(
         if state == "behind" and (rest := held.strip(_BLANK.decode())):
             raise _not_whole(path, line, f"{excerpt(_encoded(rest))} after its end")
         if len(held) > 2 * max_bytes and len(held.strip(_BLANK.decode())) > 2 * max_bytes:
-            raise _not_whole(path, line, f"an element of more than {2 * max_bytes:,} bytes")
+            raise _not_whole(path, line, _beyond(max_bytes))
         enough = 2 * len(held)  # looked at again when it has doubled
     if state != "behind":
         raise _not_whole(path, line, "the end of the file in it")
@@ -153,6 +155,10 @@ def _end_of(held: str, start: int) -> int:
     if after is not None and after[0] not in ",]":
         raise ValueError(f"{excerpt(_encoded(after[0]))} where its ] would be")
     return end if after is not None else 0  # more may belong to it, as to a number
+
+
+def _beyond(max_bytes: int) -> str:
+    return f"an element of more than {2 * max_bytes:,} bytes, twice documents.limit.document_bytes"
 
 
 def _encoded(text: str) -> bytes:
