@@ -2,7 +2,8 @@
 folder `formats`, imported when it is used."""
 
 from tokflow.exports.config import ExportConfig
-from tokflow.exports.format import Layout
+from tokflow.exports.damage import damaged_file
+from tokflow.exports.format import Arrays, Extra, Format, Layout, Portion
 from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.index import INDEX_NAME
 from tokflow.exports.part import Part
@@ -11,9 +12,14 @@ from tokflow.exports.reading import Export
 __all__ = [
     "FORMATS",
     "INDEX_NAME",
+    "Arrays",
     "Export",
     "ExportConfig",
+    "Extra",
+    "Format",
     "Layout",
     "Part",
+    "Portion",
     "check_format",
+    "damaged_file",
 ]

@@ -21,10 +21,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from tokflow.exports.format import Format, Layout, Portion
+from tokflow.exports import Export, Format, Layout, Part, Portion
 from tokflow.exports.formats.npy import load_npy, write_npy
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.store.config import Config, Listed
 from tokflow.store.urls import hub_url
 

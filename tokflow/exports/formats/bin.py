@@ -18,10 +18,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion
 from tokflow.exports.options import names_in_files
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.exports.token_files import is_copied, note_copied_tokens, write_numbers
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config

@@ -21,10 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion
 from tokflow.exports.options import ShardOptions
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
 from tokflow.store.tables import offsets_of

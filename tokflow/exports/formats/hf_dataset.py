@@ -35,10 +35,9 @@ from typing import Any, Literal
 import pyarrow as pa
 import xxhash
 
+from tokflow.exports import Format, Part
 from tokflow.exports.columns import Lists, layout_of_columns
-from tokflow.exports.format import Format
 from tokflow.exports.options import Column, ColumnOptions
-from tokflow.exports.part import Part
 from tokflow.exports.table_files import TableFiles, lists_in, schema_in_files
 from tokflow.exports.token_files import open_hashed, sequences_within
 from tokflow.store.config import Listed, Size

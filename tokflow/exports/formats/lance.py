@@ -34,11 +34,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.exports import Arrays, Export, Extra, Format, Layout, Part, Portion
 from tokflow.exports.columns import TYPES, fields_of, lists_of
-from tokflow.exports.format import Arrays, Extra, Format, Layout, Portion
 from tokflow.exports.options import PartRows, ShardOptions, batches_of, cut, equal_sizes
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.exports.token_files import batches_of_documents, sequences_within
 from tokflow.store.config import Size
 from tokflow.store.tables import make_table, offsets_of, to_arrow, to_numpy

@@ -29,10 +29,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports.format import Arrays, Extra, Format, Layout, Portion
+from tokflow.exports import Arrays, Export, Extra, Format, Layout, Part, Portion
 from tokflow.exports.options import batches_of, cut, equal_sizes
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.exports.token_files import batches_of_documents, open_hashed
 from tokflow.store.config import Config
 from tokflow.store.tables import offsets_of

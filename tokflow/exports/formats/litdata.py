@@ -26,10 +26,8 @@ import numpy.typing as npt
 import xxhash
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion
 from tokflow.exports.options import ShardOptions, check_level, cut, equal_sizes, even_sizes
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.exports.token_files import Compression, item_header, open_hashed, open_items, peer_name
 from tokflow.store.config import Count, Size
 from tokflow.store.zstd import zstd

@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion, damaged_file
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -32,8 +31,6 @@ from tokflow.exports.options import (
     names_in_files,
     numbered_name,
 )
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
 

@@ -29,11 +29,8 @@ import pydantic
 import xxhash
 
 from tokflow.errors import ConfigError
-from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion, damaged_file
 from tokflow.exports.options import PartRows, ShardOptions, check_level, equal_sizes, even_sizes
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.exports.token_files import (
     Compression,
     files_of,

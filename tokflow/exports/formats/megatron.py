@@ -36,11 +36,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion, damaged_file
 from tokflow.exports.options import FileName, FilePrefix, check_document_size
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.exports.token_files import note_copied_tokens, write_numbers
 from tokflow.store.config import Config
 from tokflow.store.tables import offsets_of

@@ -26,11 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion, damaged_file
 from tokflow.exports.options import ShardOptions
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
 from tokflow.store.request_errors import AT_ONCE

@@ -34,8 +34,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.errors import ConfigError, TokflowError
-from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion, damaged_file
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -45,8 +44,6 @@ from tokflow.exports.options import (
     names_in_files,
     numbered_name,
 )
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.exports.token_files import (
     cut_by_documents,
     files_of,

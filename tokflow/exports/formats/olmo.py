@@ -28,11 +28,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion, damaged_file
 from tokflow.exports.options import ShardOptions
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, open_hashed, write_numbers
 from tokflow.store.config import Size
 from tokflow.store.tables import to_numpy

@@ -23,9 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tokflow.exports.format import Format, Layout
+from tokflow.exports import Format, Layout, Part
 from tokflow.exports.options import PartRows, ShardOptions
-from tokflow.exports.part import Part
 from tokflow.exports.token_files import files_of, open_hashed, sequences_within
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Size

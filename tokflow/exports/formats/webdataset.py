@@ -30,10 +30,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion
 from tokflow.exports.options import PartRows, ShardOptions, check_level
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
 from tokflow.exports.table_files import Located
 from tokflow.exports.token_files import files_of, open_hashed, sequences_within
 from tokflow.sequences.segments import Sequences
