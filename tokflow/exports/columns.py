@@ -113,7 +113,7 @@ def written_positions(part: Part, padding: Padding) -> slice | None:
         return None
     if padding == "max":
         return ALL_POSITIONS
-    length, side = part.sequence_length, part.packing.padding_side
+    length, side = part.sequence_length, part.packed.packing.padding_side
     return _filled_positions(part.packed.longest, length, side)
 
 

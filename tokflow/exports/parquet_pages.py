@@ -100,23 +100,38 @@ class ParquetFile:
     def __init__(self, file: HashedWriter, schema: pa.Schema, compression: str) -> None:
         self._file, self._schema, self._codec = file, schema, CODECS[compression]
         self._compress = None if compression == "none" else pa.Codec(compression).compress
-        self._groups: list[tuple[int, list[_Chunk]]] = []
+        self._groups: list[tuple[int, list[tuple[list[Fields], int, Fields]]]] = []
+        """Rows of each group; of each column its pages, their bytes, and its metadata."""
 
     def write_table(self, table: pa.Table) -> None:
         """Write a row group."""
         columns = [column.combine_chunks() for column in table.columns]
         edges, chunks = _page_edges(columns[0]), []
         for field, column in zip(self._schema, columns, strict=True):
-            chunks.append(chunk := _Chunk(field))
+            first = self._file.tell() if len(table) else 0
+            pages, sums = list[Fields](), np.zeros(3, dtype=np.int64)
             for start, stop in pairwise(edges):
                 num_values, page = _page(column.slice(start, stop - start))
                 packed = page if self._compress is None else self._compress(page, asbytes=True)
                 data = [(1, I32, num_values), (2, I32, PLAIN), (3, I32, RLE), (4, I32, RLE)]
                 sizes = [(1, I32, 0), (2, I32, len(page)), (3, I32, len(packed))]
                 header = thrift([*sizes, (5, STRUCT, data)])
-                chunk.add(self._file.tell(), start, num_values, len(header), len(page), len(packed))
+                size = len(header) + len(packed)
+                pages.append([(1, I64, self._file.tell()), (2, I32, size), (3, I64, start)])
+                sums += num_values, len(header) + len(page), size
                 self._file.write(header)
                 self._file.write(packed)
+            is_text = pa.types.is_string(field.type)
+            path = [field.name] if is_text else [field.name, "list", "element"]
+            metadata: Fields = [
+                (1, I32, 6 if is_text else 1),  # BYTE_ARRAY, INT32
+                (2, LIST, (I32, [PLAIN, RLE])),
+                (3, LIST, (TEXT, [name.encode() for name in path])),
+                (4, I32, self._codec),
+                *((number, I64, num) for number, num in enumerate(sums.tolist(), 5)),
+                (9, I64, first),
+            ]
+            chunks.append((pages, int(sums[1]), metadata))
         self._groups.append((len(table), chunks))
 
     def finish(self) -> None:
@@ -124,12 +139,12 @@ class ParquetFile:
         groups = []
         for num_rows, chunks in self._groups:
             columns = []
-            for chunk in chunks:
-                index, at = thrift([(1, LIST, (STRUCT, chunk.pages))]), self._file.tell()
+            for pages, _, metadata in chunks:
+                index, at = thrift([(1, LIST, (STRUCT, pages))]), self._file.tell()
                 self._file.write(index)
                 place = [(4, I64, at), (5, I32, len(index))]
-                columns.append([(2, I64, 0), (3, STRUCT, chunk.metadata(self._codec)), *place])
-            num_bytes = sum(chunk.num_bytes for chunk in chunks)
+                columns.append([(2, I64, 0), (3, STRUCT, metadata), *place])
+            num_bytes = sum(num for _, num, _ in chunks)
             groups.append([(1, LIST, (STRUCT, columns)), (2, I64, num_bytes), (3, I64, num_rows)])
         # Readers of Arrow take the types from there, such as int8.
         arrow = base64.b64encode(self._schema.serialize().to_pybytes())
@@ -146,38 +161,6 @@ class ParquetFile:
             ]
         )
         self._file.write(footer + len(footer).to_bytes(4, "little") + b"PAR1")
-
-
-class _Chunk:
-    """The pages of a column in a row group."""
-
-    def __init__(self, field: pa.Field) -> None:
-        path = [field.name] if pa.types.is_string(field.type) else [field.name, "list", "element"]
-        self._path, self._is_text = [name.encode() for name in path], len(path) == 1
-        self.pages: list[Fields] = []
-        self.num_bytes = self._num_packed = self._num_values = 0
-        self._at = 0
-
-    def add(self, at: int, row: int, num_values: int, header: int, size: int, packed: int) -> None:
-        """Note a page: its place, first row, values, and bytes before and after compression."""
-        self._at = self._at or at
-        self.pages.append([(1, I64, at), (2, I32, header + packed), (3, I64, row)])
-        self._num_values += num_values
-        self.num_bytes += header + size
-        self._num_packed += header + packed
-
-    def metadata(self, codec: int) -> Fields:
-        """Return the metadata of the column."""
-        return [
-            (1, I32, 6 if self._is_text else 1),  # BYTE_ARRAY, INT32
-            (2, LIST, (I32, [PLAIN, RLE])),
-            (3, LIST, (TEXT, self._path)),
-            (4, I32, codec),
-            (5, I64, self._num_values),
-            (6, I64, self.num_bytes),
-            (7, I64, self._num_packed),
-            (9, I64, self._at),
-        ]
 
 
 def _elements(field: pa.Field) -> Iterator[Fields]:

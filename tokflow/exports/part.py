@@ -89,11 +89,6 @@ class Part:
         raise ConfigError(where=where, expected=expected, found=found, remedy=remedy)
 
     @property
-    def packing(self) -> PackingConfig:
-        """The config of its sequences."""
-        return self.packed.packing
-
-    @property
     def rows(self) -> PartRows:
         """Facts of this part that decide how its sequences are divided into files."""
         facts = self.num_sequences, self.sequence_length, self.has_loss_mask, self.dtype
@@ -224,7 +219,7 @@ class Part:
     @property
     def sequence_length(self) -> int:
         """Tokens stored per sequence, the label of the last input among them."""
-        return self.packing.stored_length
+        return self.packed.packing.stored_length
 
     @property
     def num_sequences(self) -> int:

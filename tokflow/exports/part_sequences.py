@@ -190,7 +190,7 @@ class PartSequences:
     @cached_property
     def _firsts(self) -> npt.NDArray[np.int64]:
         """The ordinal of the first sequence of each file and of tails, and how many there are."""
-        of_files = (file.num_sequences(self.part) for file in self.files)
+        of_files = (file.counts[f"{self.part}.num_sequences"] for file in self.files)
         return offsets_of([*of_files, self._tails.packed.num_sequences])
 
     def _stretches(self, within: range, step: int) -> Iterator[range]:

@@ -288,10 +288,6 @@ class DocumentGroup:
         """Return the row of each document of all groups."""
         return self.source.table().documents.row
 
-    def num_sequences(self, part: str) -> int:
-        """Return the number of finished sequences; its tail is not among them."""
-        return self.counts[f"{part}.num_sequences"]
-
     def segments(self, part: str, columns: Sequence[str] = SEGMENTS_COLUMNS) -> Columns:
         """Return the segments of the finished sequences, in the order of these."""
         return self._columns(columns, slice(0, self._packed.first_of_tail))

@@ -144,7 +144,7 @@ class KeptOfSequences:
     def __init__(self, part: Part) -> None:
         kept = KeptOfDocuments(part.splits)
         self.names = kept.names if part.has_kept_columns else ()
-        self._is_of_one = part.packing.strategy == "one_document"
+        self._is_of_one = part.packed.packing.strategy == "one_document"
         first = 0 if part.within is None else part.within.start
         # An entry of the index is then a sequence.
         self._tables = kept.added(_from(part.packed.index(), first))

@@ -236,7 +236,7 @@ class ExportWriter(Writer):
         if "loss_mask" not in layout.keeps and any(part.has_loss_mask for part in parts):
             details["lost"] = ["loss_mask"]
         if layout.is_packed:
-            sides: dict[str, Side] = {part.name: part.packing.padding_side for part in parts}
+            sides: dict[str, Side] = {part.name: part.packed.packing.padding_side for part in parts}
             lengths = {part.name: part.sequence_length for part in parts}
             details["sequence_length"] = one_or_each(lengths)
             details["pad_id"] = one_or_each({part.name: part.packed.pad_id for part in parts})

@@ -16,10 +16,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tokflow.errors import ConfigError, MissingOutputError
-from tokflow.exports import FORMATS
-from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Portion
-from tokflow.exports.reading import Export, is_export
+from tokflow.exports import FORMATS, Arrays, Export, Portion, damaged_file
+from tokflow.exports.reading import is_export
 from tokflow.loaders.samples import Numbers, StoredFile, fetch
 from tokflow.pools.cores import renew_in_forks
 from tokflow.store.integrity import Stored

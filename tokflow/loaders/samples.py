@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, islice
 from math import prod
 from numbers import Integral
@@ -327,9 +328,8 @@ def integer(name: str, value: Any, least: int | None = None) -> int:
     return int(value)
 
 
-def positive(name: str, value: Any) -> int:
-    """Return an integer of at least 1. Raises: ConfigError."""
-    return integer(name, value, 1)
+positive = partial(integer, least=1)
+"""Returns an integer of at least 1. Raises: ConfigError."""
 
 
 def boolean(name: str, value: Any) -> bool:

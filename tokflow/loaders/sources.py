@@ -8,11 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError
-from tokflow.exports import INDEX_NAME
+from tokflow.exports import INDEX_NAME, Arrays, Export
 from tokflow.exports.columns import NO_LABEL, positions_of
-from tokflow.exports.format import Arrays
 from tokflow.exports.index import read_sizes
-from tokflow.exports.reading import Export
 from tokflow.loaders.opening import (
     KeptPortions,
     OpenedRows,

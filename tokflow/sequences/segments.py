@@ -194,18 +194,14 @@ class FileSequences(InStore):
         """Return the row of each document of the token shard."""
         return to_numpy(self.split.shard.documents(["row"])["row"])
 
-    def num_sequences(self, part: str) -> int:
-        """Return the number of finished sequences of a part; its tail is not among them."""
-        return self.manifest.counts[f"{part}.num_sequences"]
-
     def segments(self, part: str, columns: Sequence[str] = SEGMENTS_COLUMNS) -> Columns:
         """Return the segments of the finished sequences of a part, in the order of these."""
-        done = (0, self.num_sequences(part))
+        done = (0, self.counts[f"{part}.num_sequences"])
         return read_part(self.stored.file(SEGMENTS_NAME), part, columns, sequences=done)
 
     def tail(self, part: str) -> Columns:
         """Return the segments of a part that fill no sequence of this file: its leftover tokens."""
-        last = self.num_sequences(part)
+        last = self.counts[f"{part}.num_sequences"]
         path, tail = self.stored.file(SEGMENTS_NAME), (last, last + 1)
         return read_part(path, part, SEGMENTS_COLUMNS, sequences=tail)
 

@@ -25,7 +25,7 @@ from tokflow_tests.fuzz import packing as plain
 from tokflow_tests.outputs import int64
 from tokflow_tests.sequences.test_packing import Token, columns, lengths_of_rows
 
-no_deadline = settings(deadline=None, max_examples=50)
+no_deadline = settings(deadline=None, max_examples=60)
 """A busy machine is no failure; the fuzz draws more of them."""
 
 
@@ -181,7 +181,7 @@ def test_every_token_is_in_a_row_that_may_hold_it_or_declared(strategy: str, dat
 
 
 @every_strategy
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=30)
 @given(data=st.data(), files=files_of_lengths)
 def test_no_row_is_without_a_supervised_token_and_the_account_closes(strategy: str, data, files):
     config = data.draw(configs(strategy)).model_copy(update={"drop_unsupervised": True})
