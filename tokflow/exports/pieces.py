@@ -20,7 +20,7 @@ TOKENS_AT_ONCE = 2**22
 def pieces(fields: Arrays, layout: Layout, dtype: np.dtype[Any]) -> Iterator[Arrays]:
     """Yield the fields of a portion, token_ids as `dtype`, and of sequences with the loss mask
     that the format keeps. In pieces where they have to be copied, else at once."""
-    token_ids = _viewed(fields["token_ids"], dtype)
+    token_ids = fields["token_ids"]
     if layout.is_packed:
         at_once = max(1, TOKENS_AT_ONCE // token_ids.shape[1])
         for first in range(0, len(token_ids), at_once):
@@ -29,8 +29,8 @@ def pieces(fields: Arrays, layout: Layout, dtype: np.dtype[Any]) -> Iterator[Arr
             if "loss_mask" in layout.keeps and "loss_mask" not in some:
                 some["loss_mask"] = some["segment_ids"] != 0
             yield some
-    elif token_ids.dtype == dtype:
-        yield {**fields, "token_ids": token_ids}
+    elif token_ids.dtype.itemsize == dtype.itemsize:
+        yield {**fields, "token_ids": of_dtype(token_ids, dtype)}
     elif "offsets" not in fields:
         for first in range(0, len(token_ids), TOKENS_AT_ONCE):
             yield {"token_ids": token_ids[first : first + TOKENS_AT_ONCE].astype(dtype)}
@@ -42,11 +42,8 @@ def pieces(fields: Arrays, layout: Layout, dtype: np.dtype[Any]) -> Iterator[Arr
 
 def of_dtype(token_ids: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return token ids as `dtype`; nothing is copied where it has as many bytes."""
-    return _viewed(token_ids, dtype).astype(dtype, copy=False)
-
-
-def _viewed(token_ids: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    return token_ids.view(dtype) if token_ids.dtype.itemsize == dtype.itemsize else token_ids
+    is_viewed = token_ids.dtype.itemsize == dtype.itemsize
+    return token_ids.view(dtype) if is_viewed else token_ids.astype(dtype)
 
 
 def documents_of(stored: StoredOutput, part: str, limit: int | None) -> pa.Table:

@@ -335,18 +335,13 @@ class Export(InStore):
 
 
 def _whole(fields: Arrays) -> Sequences:
-    token_ids = fields["token_ids"]
-    segment_ids = fields.get("segment_ids")
-    if segment_ids is None:
-        segment_ids = np.ones(token_ids.shape, dtype=np.int32)
-    position_ids = fields.get("position_ids")
-    if position_ids is None:
-        positions = np.arange(token_ids.shape[1], dtype=np.int32)
-        position_ids = np.broadcast_to(positions, token_ids.shape)
-    loss_mask = fields.get("loss_mask")
-    return Sequences(
-        token_ids, segment_ids, position_ids, segment_ids != 0 if loss_mask is None else loss_mask
-    )
+    shape = fields["token_ids"].shape
+    whole = {
+        "segment_ids": np.broadcast_to(np.int32(1), shape),
+        "position_ids": np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape),
+        **fields,
+    }
+    return Sequences(**{"loss_mask": whole["segment_ids"] != 0, **whole})
 
 
 def is_export(manifest: Manifest) -> bool:

@@ -61,13 +61,8 @@ class PartitionDocuments:
 
     def chosen(self, which: slice | npt.NDArray[np.int64]) -> "PartitionDocuments":
         """Return some of the documents."""
-        return PartitionDocuments(
-            origins=self.origins,
-            row=self.row[which],
-            char_start=self.char_start[which],
-            token_start=self.token_start[which],
-            num_tokens=self.num_tokens[which],
-        )
+        arrays = {of.name: getattr(self, of.name)[which] for of in fields(self)[1:]}
+        return replace(self, **arrays)
 
 
 def documents_in_order(part: str, splits: Sequence[Split]) -> Iterator[PartitionDocuments]:

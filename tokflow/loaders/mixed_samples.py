@@ -133,7 +133,7 @@ class MixedSamples:
         stage = [stage for stage in self.stages if stage.first < max(1, num_samples)][-1]
         taken = stage.taken_after(num_samples - stage.first, seed=self.seed)
         return {
-            name: SourceUse(num_rows, num_rows / len(epochs.order))
+            name: SourceUse(num_rows, num_rows / epochs.order.num_rows)
             for num_rows, (name, epochs) in zip(taken, self.sources.items(), strict=True)
         }
 
@@ -331,7 +331,7 @@ def _num_samples(wanted: int | None, endless: MixedSamples, most: int) -> int:
     raise _error(
         "num_samples",
         f"at most {most:,}, which take {allowed.num_rows:,} rows of {name}, "
-        f"{allowed.epochs:g} epochs of {len(endless.sources[name].order):,}",
+        f"{allowed.epochs:g} epochs of {endless.sources[name].order.num_rows:,}",
         f"{wanted:,}, which take {found.num_rows:,}: {found.epochs:.4g} epochs",
         f"lower num_samples or the weight of {name}, or raise its max_epochs",
     )

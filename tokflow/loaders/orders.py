@@ -28,9 +28,6 @@ class InOrder:
         """The values that decide it, as JSON: kind, version, seed, epoch and so on."""
         return {"kind": "in order"}
 
-    def __len__(self) -> int:
-        return self.num_rows
-
     def at(self, places: Numbers) -> Numbers:
         """Return the places themselves."""
         return places
@@ -50,9 +47,6 @@ class Shuffled:
         """The values that decide it, as JSON: kind, version, seed, epoch and so on."""
         decided = {"seed": self.seed, "epoch": self.epoch}
         return {"kind": "shuffled", "version": PERMUTATION_VERSION, **decided}
-
-    def __len__(self) -> int:
-        return self.num_rows
 
     def at(self, places: Numbers) -> Numbers:
         """Return the number of the row at each place."""
@@ -119,9 +113,6 @@ class ShuffledBlocks:
             "blocks": self.rows_of_a_block,
             "window": self.window,
         }
-
-    def __len__(self) -> int:
-        return self.num_rows
 
     def at(self, places: Numbers) -> Numbers:
         """Return the number of the row at each place."""

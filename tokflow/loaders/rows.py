@@ -101,7 +101,7 @@ class Rows:
         return {"order": self.order.identity, "sources": sources_of(self.source)}
 
     def __len__(self) -> int:
-        return len(self.order)
+        return self.order.num_rows
 
     def gather(self, numbers: Numbers) -> Batch:
         """Return the rows at these places of the order; `index` tells which they are."""
@@ -242,12 +242,12 @@ class Epochs:
         }
 
     def __len__(self) -> int:
-        return ENDLESS if self.num_epochs is None else self.num_epochs * len(self.order)
+        return ENDLESS if self.num_epochs is None else self.num_epochs * self.order.num_rows
 
     def at(self, numbers: Numbers) -> Numbers:
         """Return the number of the row that each sample is. Raises: IndexError."""
         check_samples(numbers, len(self))
-        epochs, places = np.divmod(numbers, len(self.order))
+        epochs, places = np.divmod(numbers, self.order.num_rows)
         rows = np.empty_like(numbers)
         for epoch, here in grouped(epochs):
             rows[here] = self._order(epoch).at(places[here])

@@ -89,12 +89,8 @@ class Gathered(Sequence[Batch]):
         return len(self.batch["index"])
 
     def __getitem__(self, number: Any) -> Any:
-        if isinstance(number, slice):
-            return Gathered({name: values[number] for name, values in self.batch.items()})
-        return {name: values[number] for name, values in self.batch.items()}
-
-    def __iter__(self) -> Iterator[Batch]:
-        return (self[number] for number in range(len(self)))
+        chosen = {name: values[number] for name, values in self.batch.items()}
+        return Gathered(chosen) if isinstance(number, slice) else chosen
 
 
 def tensors_of(batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def test_blocks_of_one_window_or_of_one_row_are_as_random_as_no_blocks(
 ):
     order = ShuffledBlocks(num_rows, 1, 3, blocks, window)
 
-    found = statistics(order.at, len(order), num_places=SAMPLED)
+    found = statistics(order.at, order.num_rows, num_places=SAMPLED)
 
     assert abs(off_the_most(found).z) < LIMIT
 
@@ -116,7 +116,7 @@ def test_a_place_is_found_alone_in_an_order_of_blocks():
 def test_a_reader_of_blocks_holds_a_window_and_reads_each_once():
     order = ShuffledBlocks(10_005, 1, 0, 10, window=64)  # 1,001 blocks, the last of 5 rows
 
-    blocks = (order.at(np.arange(len(order))) // 10).tolist()
+    blocks = (order.at(np.arange(order.num_rows)) // 10).tolist()
 
     lasts = {block: place for place, block in enumerate(blocks)}
     held: set[int] = set()
