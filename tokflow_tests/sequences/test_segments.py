@@ -169,14 +169,14 @@ def test_a_new_file_changes_no_other_files_rows_whatever_the_packing(fields: dic
     build(before)
     sequences = {name: opened(before, name) for name in (names[0], names[2])}
     kept = {name: content(one.folder) for name, one in sequences.items()}
-    num_rows = [one.num_sequences("train") for one in sequences.values()]
+    num_rows = [one.counts["train.num_sequences"] for one in sequences.values()]
     old_rows = rows_of(parts(before)["train"])
     after = declare(tmp_path, {names[1]: FILES[names[1]]}, packing=packing, exports=["parquet"])
     build(after)
 
     new_rows = rows_of(parts(after)["train"])
 
-    num_new = opened(after, names[1]).num_sequences("train")
+    num_new = opened(after, names[1]).counts["train.num_sequences"]
     assert kept == {name: content(opened(after, name).folder) for name in kept}
     assert new_rows[: num_rows[0]] == old_rows[: num_rows[0]]
     assert (
