@@ -196,6 +196,15 @@ def test_what_is_written_of_chats_builds_with_no_edit(tmp_path: Path):
     assert train == 2 * validation > 0
 
 
+def test_no_tokenizer_is_trained_on_chats(tmp_path: Path):
+    write_records(tmp_path / "a.jsonl", [{"messages": CHAT}])
+
+    result = run("init", "a.jsonl")
+
+    assert (result.exit_code, (tmp_path / "a.yaml").exists()) == (2, False)
+    assert "; write --tokenizer FOLDER, or a hub id" in result.stderr
+
+
 def test_the_first_chat_is_shown_with_its_mask_or_why_it_cannot_be(tmp_path: Path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"messages": CHAT}) + "\n")
     save_chat_tokenizer(tmp_path)

@@ -1,5 +1,6 @@
 """Which turns of a chat are supervised: by the config, and by each message."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,6 +77,20 @@ def test_any_other_weight_is_a_bad_document(fields: Any, expected: str):
         supervised([user("u"), assistant("a", **fields)])
 
     assert caught.value.problem.expected == expected
+
+
+def test_a_block_of_a_stop_token_alone_is_of_the_message_before_it():
+    said = "{% generation %}{{ m.content }}{% endgeneration %}"
+    template = FAMILIES["chatml"].template.replace(
+        "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}",
+        "<|im_start|>{{ m.role + '\n' }}{% if m.role == 'assistant' %}" + said
+        + "{% generation %}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %}",
+    )  # fmt: skip
+    family = replace(FAMILIES["chatml"], template=template)
+    rendered = renderer_of(family).render(Chat([*TURNS[:3], assistant("b", weight=0)]))
+
+    assert [rendered.text[a:b] for a, b in rendered.loss_spans] == [f"a{END}"]
+    assert rendered.counts["turns"] == 2
 
 
 def test_turns_before_the_completion_are_not_supervised():

@@ -95,13 +95,16 @@ def test_words_that_a_template_leaves_out_make_a_bad_document_unless_they_may(tm
 
 def test_a_template_that_writes_words_twice_needs_generation_blocks(tmp_path: Path):
     chats = [chat("a", "b"), chat("a", "b", "c", "d")]
-    twice = PLAIN + "{% for m in messages %}{{ m.content }}{% endfor %}"
+    again = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    twice, marked = PLAIN + again, MARKED + again + PLAIN[PLAIN.index("{% if add") :]
 
     with pytest.raises(BadDocumentError) as caught:
         tokenize(chat_dataset(tmp_path, chats, template=twice))
 
     assert caught.value.expected == ("a chat template that shows the words of message 1 together")
     assert "{% generation %} and {% endgeneration %} in the template" in caught.value.remedy
+    shard = tokenize(chat_dataset(tmp_path, chats, template=marked))
+    assert [sum(mask) for _, mask in documents_of(shard)] == [2, 4]  # a letter and a stop token
 
 
 @pytest.mark.parametrize(
