@@ -87,7 +87,7 @@ class DocumentEncoder:
             index, token = min(spelt)
             path, row = self._source.place(batch, index)
             raise BadDocumentError(
-                where=self.name_in(batch)(index),
+                where=f"{path}: document {row:,}",
                 expected="no special token in the text",
                 found=repr(token),
                 remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as "
@@ -105,7 +105,10 @@ class DocumentEncoder:
         """
         if batch.tokens is not None:
             return lambda: cast(TokenBatch, batch.tokens)
-        name = self.name_in(batch)
+
+        def name(index: int) -> str:
+            return "{}: document {:,}".format(*self._source.place(batch, index))
+
         if self._chats is None:
             return partial(add_bos_eos, self.engine.encode(batch.texts), self.encoding, name=name)
         encoded, marks = self._chats.encode(batch, name)
@@ -120,10 +123,6 @@ class DocumentEncoder:
             self.lost["num_unknown_tokens"] += num_unknown
         if self._num_lost_of is not None:
             self.lost["num_lost_bytes"] += self._num_lost_of(texts)
-
-    def name_in(self, batch: Batch) -> Callable[[int], str]:
-        """Return a function that names a document of the batch in errors, by its index."""
-        return lambda index: "{}: document {:,}".format(*self._source.place(batch, index))
 
 
 LOOKED_AT_BYTES = 256 * 1024

@@ -64,7 +64,11 @@ class TokenShard(InStore):
     @property
     def origins(self) -> "Origins":
         """The raw files that its rows are of."""
-        return Origins.of(self.manifest)
+        files = self.manifest.details.get("files")
+        if files is None:
+            return Origins([str(self.manifest.partition)], [0])
+        edges = list(accumulate((file["num_rows"] for file in files), initial=0))
+        return Origins([file["raw_file"] for file in files], edges[:-1])
 
     @property
     def segments(self) -> list[Mapping[str, int]]:
@@ -124,15 +128,6 @@ class Origins:
     """Keys of the raw files."""
     first_rows: Sequence[int]
     """The row of the shard with which each begins."""
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> "Origins":
-        """Return the raw files of the token shard with this manifest."""
-        files = manifest.details.get("files")
-        if files is None:
-            return cls([str(manifest.partition)], [0])
-        edges = list(accumulate((file["num_rows"] for file in files), initial=0))
-        return cls([file["raw_file"] for file in files], edges[:-1])
 
     def of_rows(self, rows: npt.NDArray[np.int64]) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
         """Return the raw file of each row of the shard, and its row in that file."""
