@@ -303,10 +303,7 @@ def test_another_tokenizer_calls_no_function_again_and_another_module_does(tmp_p
     [
         ("return 1 / 0", "values of each text", "ZeroDivisionError"),
         ("return texts", "a mapping with quality", "list"),
-        ("return {'other': texts}", "a mapping with quality", "other"),
         ("return {'quality': [1]}", "2 values of quality", "1"),
-        ("return {'quality': texts}", "a column of number", "string"),
-        ("return {'quality': [1, 'a']}", "numbers, texts or truth values", "Could not convert"),
         ("return {'quality': 5}", "a list of values of quality", "int"),
         ("return {'quality': [2**70] * 2}", "numbers, texts or truth values", ""),
     ],

@@ -166,8 +166,6 @@ def test_special_tokens_in_a_text_decide_nothing_where_there_are_none(tmp_path: 
         ({}, {"keep_columns": ["text"]}, False),
         ({"max_characters": 5}, {"limit": {"characters": 6}}, False),
         ({"max_characters": 5}, {"limit": {"characters": 1}}, True),
-        ({"files": "*.jsonl"}, {}, False),
-        ({"vocab_size": 258}, {}, True),
     ],
 )
 def test_a_tokenizer_is_trained_again_where_it_would_see_another_text(

@@ -3,7 +3,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import tokflow
@@ -15,7 +14,7 @@ from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.split.spans import write_split
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.outputs import content, new_in, touched
-from tokflow_tests.tiny import EOS, build, declare, write_texts
+from tokflow_tests.tiny import build, declare, write_texts
 
 FILES = {
     "b/2.jsonl": ["fghij", ""],
@@ -35,42 +34,6 @@ EVERYTHING: dict[str, Any] = {
 
 def stages_of(made: tuple[StageResult, ...]) -> list[tuple[str, str]]:
     return [(one.output.stage, one.output.name) for one in made]
-
-
-def test_a_dataset_is_built_stage_after_stage_in_the_order_of_keys(tmp_path: Path):
-    built = build(declare(tmp_path, FILES, **EVERYTHING))
-
-    keys = ["a.jsonl", "b/2.jsonl", "c.jsonl"]
-    assert stages_of(built.made) == [
-        ("tokenizer", "tokenizer"),
-        *(("tokens", key) for key in keys),
-        *(("split", key) for key in keys),
-        *(("sequences", key) for key in keys),
-        ("export", "bin"),
-        ("export", "parquet"),
-        ("export", "pickle"),
-    ]
-    assert list(built.partitions) == keys
-    assert built.num_new == 13
-    folder = built.export("bin").output.folder
-    for name, text in (("train.bin", "abcdefghij😀k"), ("val.bin", "lmno😀klmn")):
-        ids = np.fromfile(folder / name, "<u2").tolist()
-        assert ids[-1] == EOS
-        assert bytes(token for token in ids if token != EOS).decode() == text
-
-
-def test_the_same_dataset_built_in_another_folder_is_the_same_to_the_byte(tmp_path: Path):
-    here = declare(tmp_path / "here", FILES, **EVERYTHING)
-    there = declare(tmp_path / "deep" / "down" / "there", FILES, **EVERYTHING)
-    build(here)
-
-    build(there)
-
-    assert content(there.store.root) == content(here.store.root)
-    assert (
-        len([path for path in content(here.store.root) if path.endswith("_tokflow/manifest.json")])
-        >= 13
-    )
 
 
 def test_building_again_makes_nothing_and_touches_nothing(tmp_path: Path):
