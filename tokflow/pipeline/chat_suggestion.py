@@ -32,7 +32,17 @@ def chat_fields(records: Sequence[Mapping[str, Any]], path: Path) -> dict[str, A
     """
     layouts = _layouts(records)
     if layouts.keys() >= {*PREFERENCE}:
-        raise _preference_error(layouts, path)
+        chosen = f"messages: {PREFERENCE[0]}"
+        if layouts[PREFERENCE[0]] == "text":
+            chosen = f"prompt: prompt, completion: {PREFERENCE[0]}"
+        raise ConfigError(
+            where=path,
+            expected="texts, chats, or prompts with one completion each",
+            found="preference pairs, in 'chosen' and 'rejected', which no export holds",
+            remedy=f"write `documents: {{{chosen}}}` in a YAML of yours to train on the chosen "
+            "answers alone, give the file itself to a trainer of preferences (DPO), or name a "
+            "column of text by --text",
+        )
     found = _named(layouts)
     if found is None or not DocumentsConfig(**found).is_rendered:
         return found
@@ -87,17 +97,3 @@ def _named(layouts: Mapping[str, Layout]) -> dict[str, Any] | None:
         return {"chat_format": "alpaca"}
     pairs = (pair for pair in PAIRS if texts.issuperset(pair))
     return next(({"prompt": first, "completion": last} for first, last in pairs), None)
-
-
-def _preference_error(layouts: Mapping[str, Layout], path: Path) -> ConfigError:
-    chosen = f"messages: {PREFERENCE[0]}"
-    if layouts[PREFERENCE[0]] == "text":
-        chosen = f"prompt: prompt, completion: {PREFERENCE[0]}"
-    return ConfigError(
-        where=path,
-        expected="texts, chats, or prompts with one completion each",
-        found="preference pairs, in 'chosen' and 'rejected', which no export holds",
-        remedy=f"write `documents: {{{chosen}}}` in a YAML of yours to train on the chosen answers "
-        "alone, give the file itself to a trainer of preferences (DPO), or name a column of text "
-        "by --text",
-    )

@@ -1,10 +1,9 @@
 """The tasks that one output is made by, and what came of them."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from tokflow.documents import DocumentSource, ranges
@@ -144,9 +143,7 @@ class OutputTasks:
             tasks = [
                 replace(task, folder=folder, number=of.number)
                 for of, folder in zip(self._segments, folders, strict=True)
-                if not _is_there(
-                    of, folder, store, partial(output.step.refused, dataset=output.graph.dataset)
-                )
+                if not _is_there(output, of, folder, store)
             ]
         except Exception as error:
             self.errors[Path()] = error
@@ -216,12 +213,7 @@ class OutputTasks:
         return None
 
 
-def _is_there(
-    segment: Share,
-    folder: Path,
-    store: Store,
-    refused: Callable[[Mapping[str, int]], str | None],
-) -> bool:
+def _is_there(output: Output, segment: Share, folder: Path, store: Store) -> bool:
     """Return whether a killed run, or another, has made the segment, and it is allowed now.
 
     Its files are read here, and not once more when it is joined. One that is damaged is removed,
@@ -236,7 +228,7 @@ def _is_there(
     except TokflowError:
         return False
     is_same = found.manifest.fingerprint == segment.recipe.fingerprint
-    return is_same and not refused(found.manifest.counts)
+    return is_same and not output.step.refused(found.manifest.counts, output.graph.dataset)
 
 
 def result_of(graph: BuildGraph, output: Output, *, is_new: bool) -> StageResult | Exception:
@@ -262,8 +254,3 @@ def bytes_read(graph: BuildGraph, output: Output) -> int:
     return sum(
         ranges.text_bytes_of(*size, documents) for raw in partitions for size in raw.sizes.items()
     )
-
-
-def longest_task(graph: BuildGraph, output: Output) -> int:
-    """Return the approximate bytes of text of the largest task of an output."""
-    return output.step.largest_task(output, bytes_read(graph, output))

@@ -3,6 +3,7 @@
 import fnmatch
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -58,8 +59,13 @@ def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, 
             patterns.append(escaped(str(path)))
     glob = _glob_of([Path(os.path.normpath(here / name)) for name in named], store)
     found = (glob,) if glob is not None else tuple(dict.fromkeys(patterns))
-    for pattern in found:
-        _check_outside(pattern, store)
+    if inside := [pattern for pattern in found if _is_in(pattern, store)]:
+        raise ConfigError(
+            where=inside[0],
+            expected=f"raw files outside of {store}, where all outputs go",
+            found="a path or glob that matches files in it",
+            remedy="name the folders of the raw files instead, or move them",
+        )
     return found
 
 
@@ -86,16 +92,6 @@ def as_name(text: str) -> str:
     return re.sub(r"[-_]{2,}", "_", text)[:100].strip("-_") or "dataset"
 
 
-def _check_outside(pattern: str, store: Path) -> None:
-    if _is_in(pattern, store):
-        raise ConfigError(
-            where=pattern,
-            expected=f"raw files outside of {store}, where all outputs go",
-            found="a path or glob that matches files in it",
-            remedy="name the folders of the raw files instead, or move them",
-        )
-
-
 def _is_in(pattern: str, store: Path) -> bool:
     """Return whether a pattern can match files in the store."""
     above, is_deep, _ = pattern.partition("/**")
@@ -119,13 +115,11 @@ def _in_folder(folder: Path, store: Path) -> list[str]:
             found=first_five(sorted(path.name for path in paths)) or "no file",
             remedy="name another folder, or files with such a suffix",
         )
-    num_bytes: dict[str | None, int] = {}
+    num_bytes = Counter[str | None]()
     for path in known:
-        format_ = format_of_name(path.name)
-        num_bytes[format_] = num_bytes.get(format_, 0) + path.stat().st_size
-    largest = max(num_bytes, key=lambda format_: num_bytes[format_])
-    kept = [path for path in known if format_of_name(path.name) == largest]
-    return _globs(folder, kept, store)
+        num_bytes[format_of_name(path.name)] += path.stat().st_size
+    [(largest, _)] = num_bytes.most_common(1)
+    return _globs(folder, [of for of in known if format_of_name(of.name) == largest], store)
 
 
 def _globs(folder: Path, paths: Sequence[Path], store: Path) -> list[str]:

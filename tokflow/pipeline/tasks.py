@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,7 +12,7 @@ from tokflow.exports.ahead import MOST_PARTITIONS, TokensAhead
 from tokflow.exports.stage import is_all_tokens
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
-from tokflow.pipeline.output_tasks import OutputTasks, Task, bytes_read, longest_task, result_of
+from tokflow.pipeline.output_tasks import OutputTasks, Task, bytes_read, result_of
 from tokflow.pipeline.results import StageResult
 from tokflow.pools import SMALL_BYTES
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
@@ -96,7 +95,7 @@ def make_outputs(
     if _are_small(graph, missing):
         pool = InProcess()
     else:
-        missing.sort(key=partial(longest_task, graph), reverse=True)
+        missing.sort(key=lambda of: -of.step.largest_task(of, bytes_read(graph, of)))
     again = []
     for output, result in _make(graph, missing, pool, advance):
         if isinstance(result, ReadAgainError):
