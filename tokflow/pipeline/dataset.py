@@ -27,7 +27,7 @@ from tokflow.pipeline.dagster_fields import (
     Tags,
     Timezone,
 )
-from tokflow.pipeline.stages import STAGES, stages_of_mixture
+from tokflow.pipeline.stages import STAGES, for_mixtures
 from tokflow.raw import RawConfig
 from tokflow.selection.config import SelectConfig, as_select
 from tokflow.sequences.config import PackingConfig
@@ -35,6 +35,7 @@ from tokflow.shown import redact
 from tokflow.split.mixture import MixtureConfig
 from tokflow.split.rule import PartConfig, Share, SplitConfig, with_parts
 from tokflow.split.shuffle import ShuffleConfig
+from tokflow.split.stage import MIXED_SPLIT
 from tokflow.stage import Stage, selection_stages
 from tokflow.store.config import Config, Listed, expanded, relocated, within
 from tokflow.store.store import Store
@@ -176,8 +177,10 @@ class Dataset(Config):
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of the dataset, parents first."""
-        return self.known_stages if self.mixture is None else stages_of_mixture(self.known_stages)
+        """The stages of the dataset, parents first: a mixture's splits are made of its sources',
+        and what comes after a split is the same."""
+        known = self.known_stages
+        return known if self.mixture is None else (MIXED_SPLIT, *known[len(for_mixtures(known)) :])
 
     def of(self, section: type[T]) -> T:
         """Return the section of this type, or what several decide together: `Packings`,

@@ -7,7 +7,6 @@ from typing import TypeAlias
 from tokflow.pipeline.describe import describe, describe_all
 from tokflow.pipeline.results import Reporter, StageBegun, StageFailure, StageResult
 from tokflow.shown import counted, duration, size, speed
-from tokflow.stage import Stage
 
 FILES_SHOWN = 100
 """More files than these have no line each, but one in SECONDS says how far they are."""
@@ -160,15 +159,16 @@ class Lines(Reporter):
     def made(self, made: StageResult) -> None:
         """Say a line where there is one to say."""
         step = made.output.step
-        if made.output.step.is_of_file:
+        if step.is_of_file:
             num_bytes = made.graph.raw(made.output.name).num_bytes
             self._pace.count(num_bytes, is_new=made.is_new, text_bytes=text_bytes_of(made))
         self._num_done += 1
+        is_shown = not step.has_engine or self._num_files <= FILES_SHOWN
         if made.is_new and step.is_of_file and not step.has_engine:
             self._new.append(made)
-        elif made.is_new and self._has_line(step):
+        elif made.is_new and (self._with_exports if step.has_latest else is_shown):
             self._say_of(made, line_of(made))
-        if made.output.step.is_of_file and self._num_done < self._num_files:
+        if step.is_of_file and self._num_done < self._num_files:
             self._say_if_due(self._progress)
         self._end_stage()
 
@@ -178,12 +178,6 @@ class Lines(Reporter):
             self._fail(failed)
         self._num_done += 1
         self._end_stage()
-
-    def _has_line(self, step: Stage) -> bool:
-        """Return whether an output of a stage has a line of its own."""
-        if step.has_latest:
-            return self._with_exports
-        return not step.has_engine or self._num_files <= FILES_SHOWN
 
     def _progress(self) -> str:
         files = f"{self._num_done:,} of {counted(self._num_files, 'file')}"

@@ -13,12 +13,6 @@ STAGES: tuple[Stage, ...] = (TOKENIZER, TOKENS, ATTRIBUTES, SELECTION, SPLIT, SE
 """Stages of a dataset that has raw files of its own; a new stage is a line here."""
 
 
-def stages_of_mixture(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return the stages of a mixture of datasets with these stages: its splits are made of theirs,
-    and what comes after a split is the same."""
-    return (MIXED_SPLIT, *stages[len(for_mixtures(stages)) :])
-
-
 def for_mixtures(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Return the stages whose outputs a mixture needs of a source, the split last."""
     return up_to(MIXED_SPLIT.name, stages)

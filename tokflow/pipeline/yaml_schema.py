@@ -76,7 +76,9 @@ def _or_several(schema: dict[str, Any], ref_template: str) -> dict[str, Any]:
     for model in models.values():
         model.pop("required", None)
         fields = model.get("properties", {})
-        fields.update({name: _or_null(field) for name, field in fields.items()})
+        for name, field in fields.items():  # null takes a default back
+            said = {key: field[key] for key in ("title", "description") if key in field}
+            fields[name] = {**said, "anyOf": [field, {"type": "null"}]}
     del part["properties"]["name"]
     part_of_dataset = {"$ref": ref_template.format(model="PartOfDataset")}
     each = {"anyOf": [part_of_dataset, {"type": "null"}]}
@@ -101,12 +103,6 @@ def _or_several(schema: dict[str, Any], ref_template: str) -> dict[str, Any]:
             "else": {"required": [of for of in schema["required"] if of in OF_SOURCES]},
         },
     }
-
-
-def _or_null(field: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a field that null may stand for, as what takes a default back."""
-    said: dict[str, Any] = {key: field[key] for key in ("title", "description") if key in field}
-    return {**said, "anyOf": [field, {"type": "null"}]}
 
 
 def _with_templates(schema: dict[str, Any]) -> dict[str, Any]:

@@ -322,7 +322,7 @@ def _constant(node: ast.Constant) -> tuple[Kind, Run]:
             _refuse(node, "a finite number", str(value))
         case int() | float() as value:
             found = "number", pa.scalar(float(value))
-        case str() as value if value.isascii() or _is_utf8(value):
+        case str() as value if value.encode(errors="replace").decode() == value:
             found = "text", pa.scalar(value)
         case _:
             _refuse(
@@ -336,10 +336,6 @@ def _constant(node: ast.Constant) -> tuple[Kind, Run]:
 
 def _limit(value: float | pa.Array | None) -> pa.Array | pa.Scalar:
     return value if isinstance(value, pa.Array) else pa.scalar(value, pa.float64())
-
-
-def _is_utf8(text: str) -> bool:
-    return text.encode(errors="replace").decode() == text
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -16,7 +16,6 @@ from tokflow.split.rule import NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import document_keys, shuffle_fields, shuffle_seed_of
 from tokflow.split.spans import SPAN_COLUMNS, SPLIT_VERSION, Split, write_spans
 from tokflow.store.manifest import Manifest, Recipe
-from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_numpy
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -150,16 +149,6 @@ def remake_mixed_split(split: Split, source: Split, folder: Path, tokenizer: Tok
         tokenizer=tokenizer,
         shuffle_seed=shuffle_seed_of(manifest),
     )
-
-
-def open_mixed_split(stored: StoredOutput, source: Split) -> Split:
-    """Return a split of a mixture that is in a store, made from `source`, a source's split.
-
-    Raises: CorruptOutputError where a file is missing or cut short.
-    """
-    stored.store.check(stored)
-    shard = shard_in_mixture(source, share_of(stored.manifest))
-    return Split(stored, shard)
 
 
 def shard_in_mixture(source: Split, share: MixtureShare) -> TokenShard:

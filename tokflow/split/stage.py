@@ -10,7 +10,8 @@ from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.mixed_split import (
     MixtureShare,
     mixed_split_recipe,
-    open_mixed_split,
+    shard_in_mixture,
+    share_of,
     write_mixed_split,
 )
 from tokflow.split.mixture import MixtureConfig
@@ -194,7 +195,9 @@ class MixedSplitStage(SplitStage):
 
     def open(self, stored: StoredOutput, inputs: Opened) -> Split:
         """Return the split over its source's."""
-        return open_mixed_split(stored, inputs.opened(self.name))
+        stored.store.check(stored)
+        shard = shard_in_mixture(inputs.opened(self.name), share_of(stored.manifest))
+        return Split(stored, shard)
 
 
 MIXED_SPLIT = MixedSplitStage()
