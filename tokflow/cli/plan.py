@@ -89,7 +89,7 @@ def _document(plan: Plan) -> dict[str, Any]:
         "num_files": plan.num_files,
         "more_may_follow": plan.is_open,
         "num_remote_files": plan.num_remote,
-        "proposed_group": (of := plan.graph.files.proposed_group()) and of.group,
+        "proposed_group": (of := plan.graph.proposed_group()) and of.group,
         "left_out": plan.left_out,
         "library_changes": plan.library_changes(),
         "notices": plan.totals.notices(),
@@ -138,7 +138,7 @@ def _print(plan: Plan) -> None:
             if len(config.plain) > 1:  # with what a preset stands for
                 print(printable(f"{config.name}: {in_one_line(config.plain)}"))
         _print_failures([of.failure for of in missing if of.failure])
-    if proposed := plan.graph.files.proposed_group():
+    if proposed := plan.graph.proposed_group():
         print(proposed)
     if rows := mixture_rows(plan.of_mixture):
         print_rows(rows)

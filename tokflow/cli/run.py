@@ -40,7 +40,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
-from tokflow.pipeline.raw_files import FileShare
+from tokflow.pipeline.raw_files import FileShare, check_first_columns
 from tokflow.pipeline.results import BuildResult, Reporter
 from tokflow.pools import SMALL_BYTES, Workers, get_ready, is_local, num_jobs
 from tokflow.shown import counted, duration, size
@@ -129,7 +129,7 @@ def _run_share(
     from tokflow.pipeline.run import build_dataset
 
     graph = graph_of(dataset)
-    graph.check_columns()
+    check_first_columns(graph.partitions, graph.documents)
     errors = Errors()
     reporter = errors if asked.json else printed_lines(dataset.name, errors)
     try:
@@ -197,7 +197,7 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
     too."""
     from tokflow.cli.progress import Bars, Errors, printed_lines
 
-    if not asked.json and (proposed := plan.graph.files.proposed_group()):
+    if not asked.json and (proposed := plan.graph.proposed_group()):
         print(f"{plan.dataset.name}: {proposed}", flush=True)
     errors = Bars(plan) if sys.stdout.isatty() and not asked.json else Errors()
     problems: list[str] = []

@@ -189,7 +189,7 @@ def _update(instance: dg.DagsterInstance, dataset: Dataset, changes: FileChanges
 def known_files(graph: BuildGraph, keys: Iterable[str] | None = None) -> dict[str, RawFile | None]:
     """Return every listed file, or those of some partitions, hashed if it is of this machine; None
     for one that was never fetched, or cannot be read and fails when it is built."""
-    if not graph.files.offline:
+    if not graph.offline:
         graph = graph_of(graph.dataset, offline=True, is_refreshed=True)
     keys = list(graph.partitions if keys is None else keys)
     graph.read_raw_files(keys)

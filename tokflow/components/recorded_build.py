@@ -169,7 +169,7 @@ def _build_one(
     synced = sync(changes=changes, progress=shown.recorded)
     if is_listed:
         say(str(synced))
-        if proposed := graph.files.proposed_group():
+        if proposed := graph.proposed_group():
             say(str(proposed))
     of_build: dict[str, Any] = {"only": options.partitions, "asked": options.asked}
     build = Build(graph.online(), keys, advance=shown.advance, **of_build)

@@ -90,7 +90,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         )
     used = {planned.folder for planned in plan.planned}
     # The folders with what was read of raw files that are fetched as they are read.
-    blocks = {raw.path.parent for raw in plan.graph.files.known if raw.remote}
+    blocks = {raw.path.parent for raw in plan.graph.known_files.values() if raw.remote}
     fetched = dataset.folder / RAW
     stored = [
         found

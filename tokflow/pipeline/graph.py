@@ -3,28 +3,39 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tokflow.documents import DocumentsConfig, DocumentSource
-from tokflow.documents.batch import ParsedBatch
-from tokflow.documents.file_formats import check_columns
+from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, TokflowError, first_five
 from tokflow.exports.ahead import TokensAhead
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import Output
-from tokflow.pipeline.raw_files import NAME_OR_RUN, LimitedFiles, RawFiles
+from tokflow.pipeline.raw_files import (
+    NAME_OR_RUN,
+    LimitedFiles,
+    grouped_files,
+    is_read_at_once,
+    list_files,
+    unknown_key,
+)
 from tokflow.pipeline.stages import up_to
-from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource
-from tokflow.shown import counted
+from tokflow.pipeline.supervision import check_supervised
+from tokflow.raw import (
+    GroupProposal,
+    Listing,
+    Progress,
+    RawFile,
+    RawPartition,
+    RawSource,
+    read_raw_files,
+)
 from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
-from tokflow.tokenizers.chat.formats import BadChatError, read_chat
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, resolve_encoding
 from tokflow.tokens.shard import TokenShard
@@ -32,16 +43,14 @@ from tokflow.tokens.stage import TOKENS
 
 T = TypeVar("T")
 
-FILES_LOOKED_AT = 3
-"""Number of files whose columns are checked early, so that one odd file stops no build."""
-
 
 class BuildGraph:
     """The outputs of a dataset, as its config and its raw files of this moment decide them.
 
     A snapshot: raw files are looked at once, when first asked for. With `offline` remote ones are
     taken as they were fetched last, and servers are asked only what a pattern matches now. With
-    `rehash` local raw files are hashed, whatever is remembered of them. `reads_once`: see RawFiles.
+    `rehash` local raw files are hashed, whatever is remembered of them; with `reads_once` those of
+    a dataset of which nothing was built are hashed when their documents are read.
     """
 
     def __init__(
@@ -63,7 +72,9 @@ class BuildGraph:
         """The stages by their names."""
         self.folder: Path = dataset.folder
         """Folder of all outputs of the dataset."""
-        self.files = RawFiles(dataset, offline=offline, rehash=rehash, reads_once=reads_once)
+        self.offline, self.rehash, self.reads_once = offline, rehash, reads_once
+        self.known_files: dict[str, RawFile] = {}
+        """Raw files that were identified so far, by their keys."""
         self.ahead: TokensAhead | None = None
         """The file that tokens are copied to as they are made, while an export of them is built."""
         self._outputs: dict[tuple[str, str, str], Output] = {}
@@ -76,8 +87,12 @@ class BuildGraph:
 
     def online(self) -> "BuildGraph":
         """Return the graph of a build after a plan, which looks at raw files elsewhere again."""
-        graph = BuildGraph(self.dataset, is_refreshed=True)
-        graph.files = self.files.online()
+        graph = BuildGraph(self.dataset, reads_once=self.reads_once, is_refreshed=True)
+        graph.listing = self.listing
+        for key, raw in self.known_files.items():
+            source = self.listing.sources[key]
+            if source.is_local or (self.store.is_cached and not source.may_differ):
+                graph.known_files[key] = raw
         return graph
 
     def at(self, key: str) -> tuple["BuildGraph", str]:
@@ -85,12 +100,10 @@ class BuildGraph:
         RawFileError for one of no source of a mixture."""
         return self, key
 
-    @property
+    @cached_property
     def listing(self) -> Listing:
-        """Everything that the patterns of the dataset match. Raises: ConfigError, also for a file
-        of no format that documents are read from, and for a part that takes files of which there is
-        none."""
-        return self.files.listing
+        """Everything that the patterns of the dataset match. Raises: as `list_files`."""
+        return list_files(self.dataset)
 
     @property
     def sources(self) -> dict[str, RawSource]:
@@ -103,11 +116,11 @@ class BuildGraph:
         with a limit of the whole dataset, those that it is known to take. Raises: as `listed`."""
         return self.listed if self.limited is None else self.limited.partitions
 
-    @property
+    @cached_property
     def listed(self) -> Mapping[str, tuple[RawSource, ...]]:
         """The raw files of each partition that there may be, by its key, sorted. Raises: as
-        `listing`, and ConfigError where they cannot be grouped as `raw.group` says."""
-        return self.files.listed
+        `list_files`, and ConfigError where they cannot be grouped as `raw.group` says."""
+        return grouped_files(self.dataset, self.listing)
 
     @cached_property
     def limited(self) -> LimitedFiles | None:
@@ -145,23 +158,6 @@ class BuildGraph:
         asked = known if partitions is None else set(partitions)
         return [key for key in known if key in asked]
 
-    def check_columns(self) -> None:
-        """Check that one of the first raw files of this disk has the columns that are read.
-
-        Raises: ConfigError of the first, where none has them.
-        """
-        errors: list[ConfigError] = []
-        files = ((of, key) for key, files in self.partitions.items() for of in files if of.is_local)
-        for source, key in islice(files, FILES_LOOKED_AT):
-            try:
-                check_columns(Path(source.url), self.documents(key))
-            except ConfigError as error:
-                errors.append(error)
-            else:
-                return
-        if errors:
-            raise errors[0]
-
     def documents(self, key: str) -> DocumentsConfig:
         """Return how the documents of a partition are read, up to the limit that is left to it."""
         graph, of_source = self.at(key)
@@ -173,17 +169,49 @@ class BuildGraph:
     def raw(self, key: str) -> RawPartition:
         """Return the raw files of one partition, fetched if remote. Raises: RawFileError."""
         graph, of_source = self.at(key)
-        return graph.files.partition(of_source)
+        if (sources := graph.listed.get(of_source)) is None:
+            raise unknown_key(of_source, graph.listed, name=graph.dataset.name)
+        return RawPartition(of_source, tuple(graph.raw_file(of.key) for of in sources))
 
     def raw_file(self, key: str) -> RawFile:
         """Return one raw file, as `raw` does."""
         graph, of_source = self.at(key)
-        return graph.files.file(of_source)
+        if of_source not in graph.known_files:
+            if (source := graph.sources.get(of_source)) is None:
+                raise unknown_key(of_source, graph.listed, name=graph.dataset.name)
+            graph._identify([source])
+        return graph.known_files[of_source]
 
     def read_raw_files(self, keys: Sequence[str], *, progress: Progress | None = None) -> None:
-        """Look at the local raw files of many partitions together, which is faster than one by one.
-        A bad one raises nothing before `raw` is called."""
-        self.files.read(keys, progress)
+        """Look at the raw files of many partitions together, which is faster than one by one: those
+        of this disk and, with a store at a URL, remote ones, of which nothing is fetched. A bad one
+        raises nothing before `raw` is called."""
+        sources = [source for key in keys for source in self.listed[key]]
+        is_far = self.store.is_cached
+        new = [of for of in sources if (of.is_local or is_far) and of.key not in self.known_files]
+        with suppress(TokflowError, OSError):
+            self._identify(new, progress)
+
+    def _identify(self, sources: Sequence[RawSource], progress: Progress | None = None) -> None:
+        self.known_files |= read_raw_files(
+            sources,
+            store=self.folder,
+            of=self.store,
+            progress=progress,
+            offline=self.offline,
+            rehash=self.rehash,
+            as_read=self.dataset.documents.limit.ends_early,
+            reads_once=self.reads_once and is_read_at_once(self.dataset),
+        )
+
+    def proposed_group(self) -> GroupProposal | None:
+        """Return how to group the files that are identified, where many small ones are a partition
+        each and nothing was built of them."""
+        dataset, files = self.dataset, self.known_files.values()
+        is_of_all = dataset.mixture or dataset.documents.limit.scope == "dataset"
+        if is_of_all or dataset.raw.group or (self.folder / TOKENS.path).is_dir():
+            return None
+        return GroupProposal.of(len(files), sum(of.num_bytes for of in files))
 
     def outputs(
         self, keys: Sequence[str] | None = None, *, until: str | None = None
@@ -309,7 +337,7 @@ class BuildGraph:
         they are of chats and none is supervised."""
         dataset, shards = self.dataset, [self.tokens(key).counts for key in self.partitions]
         if dataset.documents.is_chat:
-            self._check_supervised(shards)
+            check_supervised(self, shards)
         return {
             **self.token_details(),
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
@@ -318,45 +346,6 @@ class BuildGraph:
             **dataset.shuffle.of_export.document_fields(),
             **({"commits": commits} if (commits := self.listing.commits) else {}),
         }
-
-    def _check_supervised(self, shards: Sequence[Mapping[str, int]]) -> None:
-        """Check that a training on chats has something to learn; `shards`: counts of the tokens."""
-        documents, num_tokens = self.dataset.documents, sum(of["num_tokens"] for of in shards)
-        is_supervised = any(of.get("num_loss_tokens", 1) for of in shards)
-        if is_supervised or not num_tokens or documents.on_no_loss == "accept":
-            return
-        found = f"none of {counted(num_tokens, 'token')}"
-        remedy = "put what is to be learnt into the completion"
-        if documents.is_rendered:
-            found += f", in messages of the roles {first_five(self._roles())}"
-            remedy = (
-                "give what is to be learnt to messages of the role 'assistant' that have words "
-            )
-            remedy += "and no `train: false` or `weight: 0`"
-        names = ("messages", "completion", "chat_format")
-        raise ConfigError(
-            where=f"{self.dataset.name}: documents."
-            + next(of for of in names if getattr(documents, of)),
-            expected="tokens that are supervised",
-            found=found,
-            remedy=f"{remedy}, or set documents.on_no_loss: accept",
-        )
-
-    def _roles(self) -> list[str]:
-        """Return the roles in the first chats of the dataset, each once and quoted."""
-        key, roles = next(iter(self.partitions)), dict[str, None]()
-        documents = self.documents(key)
-
-        def read(found: ParsedBatch) -> ParsedBatch:
-            for text in found.batch.texts.to_pylist():
-                with suppress(BadChatError):
-                    messages = read_chat(text.encode(), documents).messages
-                    roles.update(dict.fromkeys(repr(of["role"]) for of in messages))
-            return found
-
-        with suppress(TokflowError, OSError):
-            next(DocumentSource(self.raw(key).paths, documents).batches(render=read), None)
-        return [*roles]
 
     def disqualify(self, difference: str) -> None:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of

@@ -16,6 +16,7 @@ from tokflow.pipeline.failures import PastFailure, failure_key, read_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import MixtureGraph, graph_of
 from tokflow.pipeline.output import Output
+from tokflow.pipeline.raw_files import check_first_columns
 from tokflow.pipeline.results import StageFailure, Totals
 from tokflow.pipeline.stages import for_mixtures
 from tokflow.pipeline.staleness import Cause, why
@@ -180,8 +181,8 @@ def make_plan(
 
     Local raw files that are not known yet are hashed, `progress` counts their bytes; no server is
     asked about others. A raw file that cannot be read is reported in `bad`. `graph`: an offline one
-    whose files were listed just now; without it `check_columns` comes first. `reads_once`: a build
-    follows, as `BuildGraph` has it.
+    whose files were listed just now; without it `check_first_columns` comes first. `reads_once`: a
+    build follows, as `BuildGraph` has it.
 
     Raises: ConfigError.
     """
@@ -190,13 +191,13 @@ def make_plan(
         graph = graph_of(dataset, offline=True, reads_once=reads_once)
         is_checked = not (graph.folder / TOKENS.path).is_dir()
         if is_checked:  # before files are hashed; later those that were built are known
-            graph.check_columns()
+            check_first_columns(graph.partitions, graph.documents)
     keys = graph.selected_keys(partitions)
     graph.read_raw_files(list(graph.partitions), progress=progress)
     planner = _Planner(graph)
     num_elsewhere = planner.look_at_all(keys, is_partial=partitions is not None)
     if not is_checked and any(of.output.step.has_engine and of.cause for of in planner.planned):
-        graph.check_columns()
+        check_first_columns(graph.partitions, graph.documents)
     return Plan(
         graph=graph,
         planned=tuple(planner.planned),

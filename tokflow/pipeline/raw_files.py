@@ -2,34 +2,30 @@
 
 import fnmatch
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from tokflow.documents import Limit, format_of
+from tokflow.documents import DocumentsConfig, Limit, format_of
+from tokflow.documents.file_formats import check_columns
 from tokflow.errors import (
     ConfigError,
     MissingOutputError,
     RawFileError,
-    TokflowError,
     first_five,
     nearest,
 )
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import (
-    GroupProposal,
     LeftOut,
     Listing,
-    Progress,
-    RawFile,
-    RawPartition,
     RawSource,
     list_raw,
     partitions_of,
-    read_raw_files,
 )
 from tokflow.shown import counted, redact
 from tokflow.split.rule import SplitConfig, part_of_file
@@ -41,123 +37,68 @@ from tokflow.tokens.shard_files import is_large
 from tokflow.tokens.stage import TOKENS
 
 
-class RawFiles:
-    """Raw files of a dataset, each identified once, when it is first needed.
+def list_files(dataset: Dataset) -> Listing:
+    """Return everything that the dataset's patterns match.
 
-    With `offline`, those that are elsewhere are taken as they were fetched last. With `rehash`
-    those of this disk are hashed, whatever is remembered of them; with `reads_once` the files of a
-    dataset of which nothing was built are hashed when their documents are read.
+    Raises: ConfigError, also for a file of no format that documents are read from, and for a part
+    of the split that takes files of which there is none.
     """
+    with _naming(dataset):
+        found = list_raw(dataset.raw, base=dataset.base, store=dataset.folder)
+        for key, source in found.sources.items():
+            format_of(Path(source.url if source.is_local else key), dataset.documents)
+        by_file = dataset.split.takes_whole_files
+        return taken_by_parts(found, dataset.split) if by_file else found
 
-    def __init__(
-        self, dataset: Dataset, *, offline: bool, rehash: bool, reads_once: bool = False
-    ) -> None:
-        self._dataset = dataset
-        self.offline, self.rehash, self.reads_once = offline, rehash, reads_once
-        self._known: dict[str, RawFile] = {}
 
-    def online(self) -> "RawFiles":
-        """Return the raw files of a build after a plan: those listed, and what is known of those
-        on this disk or of one version."""
-        files = RawFiles(self._dataset, offline=False, rehash=False, reads_once=self.reads_once)
-        files.listing = self.listing
-        is_kept = not self._dataset.store.is_cached
-        for key, raw in self._known.items():
-            source = self.listing.sources[key]
-            if source.is_local or not (is_kept or source.may_differ):
-                files._known[key] = raw
-        return files
+def grouped_files(dataset: Dataset, listing: Listing) -> dict[str, tuple[RawSource, ...]]:
+    """Return the raw files of each possible partition, by its key, sorted.
 
-    @cached_property
-    def listing(self) -> Listing:
-        """Listing of everything that the dataset's patterns match.
-
-        Raises: ConfigError, also for a file of no format that documents are read from, and for a
-        part of the split that takes files of which there is none.
-        """
-        dataset, folder = self._dataset, self._dataset.folder
-        with _naming(dataset):
-            found = list_raw(dataset.raw, base=dataset.base, store=folder)
-            for key, source in found.sources.items():
-                format_of(Path(source.url if source.is_local else key), dataset.documents)
-            by_file = dataset.split.takes_whole_files
-            return taken_by_parts(found, dataset.split) if by_file else found
-
-    @cached_property
-    def listed(self) -> dict[str, tuple[RawSource, ...]]:
-        """Raw files of each possible partition, by its key, sorted.
-
-        Raises: as `listing`, and ConfigError where they cannot be grouped as `raw.group` says.
-        """
-        dataset, sources = self._dataset, self.listing.sources
-        with _naming(dataset):
-            return partitions_of(
-                sources,
-                dataset.raw.group,
-                is_alone=partial(is_large, documents=dataset.documents),
-                kind_of=lambda key: part_of_file(key, sources[key].source_split, dataset.split),
-            )
-
-    @property
-    def known(self) -> tuple[RawFile, ...]:
-        """Raw files identified so far."""
-        return tuple(self._known.values())
-
-    def partition(self, key: str) -> RawPartition:
-        """Return the raw files of one partition. Raises: RawFileError."""
-        if (sources := self.listed.get(key)) is None:
-            raise unknown_key(key, self.listed, name=self._dataset.name)
-        return RawPartition(key, tuple(self.file(source.key) for source in sources))
-
-    def file(self, key: str) -> RawFile:
-        """Return one raw file. Raises: RawFileError."""
-        if key not in self._known:
-            if (source := self.listing.sources.get(key)) is None:
-                raise unknown_key(key, self.listed, name=self._dataset.name)
-            self._read([source])
-        return self._known[key]
-
-    def read(self, keys: Iterable[str], progress: Progress | None = None) -> None:
-        """Identify the raw files of many partitions together; errors are raised when a file is
-        requested. With a remote store, identifying a remote raw file fetches nothing."""
-        sources = [source for key in keys for source in self.listed[key]]
-        is_far = self._dataset.store.is_cached
-        new = [of for of in sources if (of.is_local or is_far) and of.key not in self._known]
-        with suppress(TokflowError, OSError):
-            self._read(new, progress)
-
-    def proposed_group(self) -> GroupProposal | None:
-        """Return how to group the files that are identified, where many small ones are a partition
-        each and nothing was built of them."""
-        dataset = self._dataset
-        is_of_all = dataset.mixture or dataset.documents.limit.scope == "dataset"
-        if is_of_all or dataset.raw.group or (dataset.folder / TOKENS.path).is_dir():
-            return None
-        return GroupProposal.of(len(self._known), sum(of.num_bytes for of in self.known))
-
-    def _read(self, sources: Sequence[RawSource], progress: Progress | None = None) -> None:
-        self._known |= read_raw_files(
+    Raises: ConfigError where they cannot be grouped as `raw.group` says.
+    """
+    sources = listing.sources
+    with _naming(dataset):
+        return partitions_of(
             sources,
-            store=self._dataset.folder,
-            of=self._dataset.store,
-            progress=progress,
-            offline=self.offline,
-            rehash=self.rehash,
-            as_read=self._dataset.documents.limit.ends_early,
-            reads_once=self.reads_once and self._is_first_build,
+            dataset.raw.group,
+            is_alone=partial(is_large, documents=dataset.documents),
+            kind_of=lambda key: part_of_file(key, sources[key].source_split, dataset.split),
         )
 
-    @property
-    def _is_first_build(self) -> bool:
-        """True if nothing was built here, and the tokens are made of all that is in the raw files,
-        which nothing reads before."""
-        dataset = self._dataset
-        return (
-            not dataset.store.is_cached
-            and dataset.tokenizer.kind != "trained"
-            and not dataset.documents.limit.ends_early
-            and not any((dataset.folder / of.path).is_dir() for of in (TOKENIZER, TOKENS))
-        )
+
+FILES_LOOKED_AT = 3
+"""Number of files whose columns are checked early, so that one odd file stops no build."""
+
+
+def check_first_columns(
+    partitions: Mapping[str, Sequence[RawSource]], documents: Callable[[str], DocumentsConfig]
+) -> None:
+    """Check that one of the first raw files of this disk has the columns that are read.
+
+    Raises: ConfigError of the first, where none has them.
+    """
+    errors: list[ConfigError] = []
+    files = ((of, key) for key, files in partitions.items() for of in files if of.is_local)
+    for source, key in islice(files, FILES_LOOKED_AT):
+        try:
+            check_columns(Path(source.url), documents(key))
+        except ConfigError as error:
+            errors.append(error)
+        else:
+            return
+    if errors:
+        raise errors[0]
+
+
+def is_read_at_once(dataset: Dataset) -> bool:
+    """Return whether nothing of a dataset was built here, and its tokens are made of all that is in
+    its raw files, which nothing reads before."""
+    return (
+        not dataset.store.is_cached
+        and dataset.tokenizer.kind != "trained"
+        and not dataset.documents.limit.ends_early
+        and not any((dataset.folder / of.path).is_dir() for of in (TOKENIZER, TOKENS))
+    )
 
 
 @dataclass(frozen=True, slots=True)
