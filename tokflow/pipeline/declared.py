@@ -160,12 +160,11 @@ def declared_by(
     return found
 
 
-def _declared_in(path: Path, base: Path | None = None) -> Iterator[Declaration]:
+def _declared_in(path: Path) -> Iterator[Declaration]:
     """Yield the datasets of a file, in a project or not; the attributes may stand alone."""
     folder = path.resolve().parent
-    project = None if base else find_project(folder)
-    base = base or (project.root if project else folder)
-    document = Declaration(path.stem, path, 0, base, {}, "")
+    project = find_project(folder)
+    document = Declaration(path.stem, path, 0, project.root if project else folder, {}, "")
     for index, fields in enumerate(read_documents(path)):
         is_bare = "name" in fields or "datasets" in fields  # with attributes of its documents
         is_component = "type" in fields or ("attributes" in fields and not is_bare)
@@ -199,24 +198,16 @@ def _other_executor(declaration: Declaration, first: Declaration | None) -> Conf
     )
 
 
-def load_datasets(
-    path: Path,
-    *,
-    base: Path | None = None,
-    store: str | Path | Store | None = None,
-    stages: tuple[Stage, ...] = STAGES,
-) -> list[Dataset]:
+def load_datasets(path: Path, *, store: str | Path | Store | None = None) -> list[Dataset]:
     """Return the datasets that a YAML file declares, as components or by their attributes alone.
 
-    Relative paths in it start at `base`, by default at the root of the project that it is in or, if
-    it is in none, at its own folder. `store`, a folder or its URL, takes the place of the one in
-    the file. `stages`: those of the datasets, parents first; each may have a section of its name.
+    Relative paths in it start at the root of the project that it is in or, if it is in none, at its
+    own folder. `store`, a folder or its URL, takes the place of the one in the file.
 
     Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
     nearest that exists.
     """
-    declared = _declared_in(path, base)
-    return [load_declared(replace(declaration, stages=stages), store) for declaration in declared]
+    return [load_declared(declaration, store) for declaration in _declared_in(path)]
 
 
 def load_declared(declaration: Declaration, store: Store | Path | str | None = None) -> Dataset:

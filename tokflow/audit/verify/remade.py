@@ -53,7 +53,6 @@ def verify_split(
         write_split,
         split.shard,
         config,
-        dataset=split.manifest.dataset,
         recipe=split.manifest.recipe,
         position=position,
         encode_cut=encode_cut,
