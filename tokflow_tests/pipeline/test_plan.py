@@ -289,24 +289,24 @@ def test_a_plan_keeps_no_manifest_that_nothing_is_decided_by(tmp_path: Path):
     }
 
 
-def test_a_plan_of_400_unbuilt_files_takes_no_more_calls_for_each_than_one_of_40(
+def test_a_plan_of_200_unbuilt_files_takes_no_more_calls_for_each_than_one_of_30(
     tmp_path: Path,
 ):
     calls = {}
-    for num in (40, 400):
+    for num in (30, 200):
         dataset = declare(tmp_path / f"{num}", {f"{at:05}.jsonl": "a" for at in range(num)})
         calls[num] = num_calls(lambda: file_statuses(make_plan(dataset))) / num  # noqa: B023
 
-    assert calls[400] < 1.1 * calls[40]
+    assert calls[200] < 1.1 * calls[30]
 
 
 def test_files_that_wait_for_the_tokens_of_one_do_not_look_at_all_others_each(tmp_path: Path):
     calls = {}
-    for num in (10, 40):
+    for num in (6, 24):
         folder, texts = tmp_path / f"{num}", {f"{at:02}.jsonl": "a" for at in range(num)}
         dataset = declare(folder, texts, split={"scope": "dataset"})
         build_dataset(dataset, jobs=1)
         write_raw(folder, {"last.jsonl": "a"})
         calls[num] = num_calls(lambda: make_plan(dataset)) / num  # noqa: B023
 
-    assert calls[40] < calls[10]
+    assert calls[24] < calls[6]
