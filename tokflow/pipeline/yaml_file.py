@@ -299,13 +299,10 @@ class _StrictLoader(yaml.SafeLoader):
             if key_node.tag == "tag:yaml.org,2002:merge":  # `<<`: what it brings may be overridden
                 continue
             key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
+            if not isinstance(key, Hashable) or key in keys:
+                problem = " twice" if isinstance(key, Hashable) else ", which is no word"
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r}, which is no word", key_node.start_mark
-                )
-            if key in keys:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} twice", key_node.start_mark
+                    None, None, f"the key {key!r}{problem}", key_node.start_mark
                 )
             keys.add(key)
         return super().construct_mapping(node, deep=deep)
