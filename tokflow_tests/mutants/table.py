@@ -107,7 +107,7 @@ FAULTS = {
             "what follows a stop token is supervised",
             "stop = end + len(text[end:said].rstrip())",
             "stop = said",
-            "test_a_turn_is_all_after_the_generation_prompt_up_to_its_stop_token",
+            "test_an_odd_chat_has_the_turns_of_its_assistant_or_is_a_bad_document",
         ),
         (
             "the role header before an answer is supervised",
@@ -147,8 +147,8 @@ FAULTS = {
         ),
         (
             "a verdict on the fast engine is passed over",
-            "if tokenizer.verdict is not None:",
-            "if False:",
+            "None if tokenizer.verdict is None else VERDICT + tokenizer.verdict",
+            "None",
             "test_gigatoken_by_force_fails_then_and_in_the_next_run",
         ),
         (
@@ -223,7 +223,7 @@ FAULTS = {
             "the BOS decides no token shard",
             '            "bos": config.bos,\n',
             "",
-            "test_the_field_that_changed_is_named",
+            "test_what_begins_and_ends_documents_decides_the_shard",
         ),
         (
             "tokens do not have their tokenizer as a parent",

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from tokflow.errors import TokenizerError
+from tokflow.pipeline.mixture import graph_of
 from tokflow.tokenizers.engines.protocol import Encoded
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, resolve_encoding
 from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
 from tokflow_tests.outputs import token_lists
-from tokflow_tests.tiny import declare_texts, tokenize
+from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe
 from tokflow_tests.tokenizers.test_stage import save_json
 from tokflow_tests.tokenizers.test_tokenizer import make_bytes_tokenizer
@@ -173,3 +174,11 @@ def test_with_control_the_eos_of_texts_is_counted_and_not_doubled(tmp_path: Path
     assert all(ids[-1] == eos for ids in lists)
     assert shard.manifest.counts["num_eos"] == 6
     assert shard.manifest.counts["num_eos_in_text"] == 1
+
+
+def test_what_begins_and_ends_documents_decides_the_shard(tmp_path: Path):
+    save_tokenizer(declare_texts(tmp_path, ["a"]))
+    fields = ({}, {"bos": "first"}, {"eos": "none"}, {"eos_of_empty": False})
+    graphs = [graph_of(declare_texts(tmp_path, None, **of)) for of in fields]
+
+    assert len({graph.tokens("texts.jsonl").fingerprint for graph in graphs}) == len(fields)
