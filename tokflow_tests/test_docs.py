@@ -95,17 +95,13 @@ def test_the_packing_table_has_a_row_for_each_strategy():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_code_of_a_page_can_be_read(page: Path):
+def test_the_code_of_a_page_can_be_read_and_its_links_lead_somewhere(page: Path):
     text = page.read_text(encoding="utf-8")
 
     for block in blocks(text, "python"):
         compile(block, page.name, "exec")
     for block in blocks(text, "yaml"):
         yaml.safe_load(block)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_of_a_page_leads_somewhere(page: Path):
     for target in links(page):
         path, _, anchor = target.partition("#")
         there = (page.parent / path).resolve() if path else page

@@ -65,7 +65,7 @@ def test_a_compressed_file_has_the_documents_of_the_plain_one(
     assert texts_of(path, config_of(inner), batch_bytes=10_000) == TEXTS
 
 
-@pytest.mark.parametrize("block_bytes", [1, 100, 10**6])
+@pytest.mark.parametrize("block_bytes", [1, 10**6])
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_streams_end_to_end_are_one_file(suffix: str, block_bytes: int, tmp_path: Path):
     path = tmp_path / f"a{suffix}"
@@ -95,7 +95,7 @@ def test_a_zstd_window_of_2_gib_is_read(tmp_path: Path):
     assert b"".join(read_blocks(path, block_bytes=100)) == b"text"
 
 
-@pytest.mark.parametrize("kept", [0, 1, 5, 0.5, -1])
+@pytest.mark.parametrize("kept", [0, 5, 0.5, -1])
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_a_stream_that_is_cut_short_is_an_error(suffix: str, kept: float, tmp_path: Path):
     path = tmp_path / f"a.jsonl{suffix}"
