@@ -61,21 +61,14 @@ def is_local(kind: str | None = None) -> bool:
     where, asked = "pool", kind
     if asked is None:
         where, asked = "TOKFLOW_POOL", os.environ.get("TOKFLOW_POOL", "local")
-    if asked not in ("local", "ray"):
-        raise ConfigError(
-            where=where,
-            expected="local, processes of this machine, or ray, a cluster",
-            found=repr(asked),
-            remedy="correct it, or leave it out for processes of this machine",
-        )
-    if asked == "ray" and find_spec("ray") is None:
-        raise ConfigError(
-            where=where,
-            expected="ray to be installed",
-            found="none",
-            remedy="pip install 'dagster-tokflow[ray]', here and on every node",
-        )
-    return asked == "local"
+    if asked == "local" or (asked == "ray" and find_spec("ray") is not None):
+        return asked == "local"
+    expected, found = "local, processes of this machine, or ray, a cluster", repr(asked)
+    remedy = "correct it, or leave it out for processes of this machine"
+    if asked == "ray":
+        expected, found = "ray to be installed", "none"
+        remedy = "pip install 'dagster-tokflow[ray]', here and on every node"
+    raise ConfigError(where=where, expected=expected, found=found, remedy=remedy)
 
 
 def open_pool(jobs: int | None = None, kind: str | None = None) -> Pool:

@@ -167,34 +167,24 @@ def checked_url(url: str) -> str:
     the environment, for one without a bucket or with `..` in its path, and for one that nothing can
     be written to.
     """
+    expected = "one without a user name, password or query, which `?` and `#` begin"
+    found = redact(url)
+    remedy = (
+        "put credentials into the environment, where the library for its protocol looks for them"
+    )
     try:
         parts = split_url(url)
     except ValueError as error:
-        found = f"{redact(url)}: {error}"
+        found = f"{found}: {error}"
     else:
-        if parts.scheme in NEVER_WRITTEN:
-            raise ConfigError(
-                where="URL",
-                expected="one of a store that can be written, such as s3://bucket/prefix",
-                found=redact(url),
-                remedy="name another, or a folder",
-            )
         names = parts.path.rstrip("/").split("/")[1:]
         has_host = bool(parts.host) or (parts.scheme in OF_THIS_MACHINE and names != [])
-        if not has_host or not {"", ".", ".."}.isdisjoint(names):
-            raise ConfigError(
-                where="URL",
-                expected="a bucket and a path, such as s3://bucket/prefix",
-                found=redact(url),
-                remedy="correct it" if has_host else "name the bucket",
-            )
-        if not (parts.userinfo or parts.query or "?" in parts.path or "#" in url):
+        if parts.scheme in NEVER_WRITTEN:
+            expected = "one of a store that can be written, such as s3://bucket/prefix"
+            remedy = "name another, or a folder"
+        elif not has_host or not {"", ".", ".."}.isdisjoint(names):
+            expected = "a bucket and a path, such as s3://bucket/prefix"
+            remedy = "correct it" if has_host else "name the bucket"
+        elif not (parts.userinfo or parts.query or "?" in parts.path or "#" in url):
             return parts.scheme + url[len(parts.scheme) :].rstrip("/")
-        found = redact(url)
-    raise ConfigError(
-        where="URL",
-        expected="one without a user name, password or query, which `?` and `#` begin",
-        found=found,
-        remedy="put credentials into the environment, where the library for its protocol looks "
-        "for them",
-    )
+    raise ConfigError(where="URL", expected=expected, found=found, remedy=remedy)
