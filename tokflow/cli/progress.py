@@ -1,6 +1,7 @@
 """Progress of a run: bars on a terminal, otherwise a few lines of a log."""
 
 import sys
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Self
 
 from tokflow.cli.terminal import console, print_error, print_styled
@@ -67,7 +68,9 @@ class Bars(Errors):
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         super().__init__()
-        self._sizes = {(p.stage, p.name): p.num_bytes for p in plan.missing}
+        self._sizes = defaultdict[str, dict[str, int]](dict)
+        for of in plan.missing:
+            self._sizes[of.stage][of.name] = of.num_bytes
         fields = ("{task.fields[stage]:<10}", None, "{task.fields[size]}", "{task.fields[speed]}")
         self._progress = Progress(
             *(TextColumn(text, markup=False) if text else BarColumn() for text in fields),
@@ -101,7 +104,7 @@ class Bars(Errors):
                 self._progress.update(self._bar, total=self._pace.total)
             return
         self._stage, self._bar = begun.stage, None
-        sizes = [num_bytes for (of, _), num_bytes in self._sizes.items() if of == begun.stage]
+        sizes = self._sizes[begun.stage].values()
         self._pace = Pace(max(sum(sizes), 1), ratio=self._pace.ratio)
         if sizes:
             self._bar = self._progress.add_task(
@@ -124,7 +127,7 @@ class Bars(Errors):
             self._progress.console.print(printable(line), style="red")
 
     def _count(self, name: str, *, is_new: bool, text_bytes: int = 0) -> None:
-        num_bytes = max(self._sizes.get((self._stage, name), 0), 1)  # a tokenizer has none
+        num_bytes = max(self._sizes[self._stage].get(name, 0), 1)  # a tokenizer has none
         self._pace.count(num_bytes, is_new=is_new, text_bytes=text_bytes)
         self._show(name=printable(name))
 

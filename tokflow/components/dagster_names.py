@@ -11,7 +11,7 @@ from tokflow.documents.user_function import find_function
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset
-from tokflow.stage import RAW, Input, stage_named
+from tokflow.stage import RAW, Input, is_raw, stage_named
 from tokflow.views.picture import has_report
 
 FILES = "files"
@@ -120,7 +120,7 @@ def is_partitioned(dataset: Dataset, stage: str) -> bool:
 def is_of_all_files(dataset: Dataset, stage: str) -> bool:
     """Return whether an asset is made of all partitions together, as an export is."""
     step = stage_named(dataset.stages, stage)
-    is_before = stage == RAW if step is None else step.is_of_file or step.decides_all
+    is_before = is_raw(stage) if step is None else step.is_of_file or step.decides_all
     return not is_before
 
 

@@ -101,12 +101,14 @@ def failed_outputs(
     """
     dataset, partitions = graph.dataset, graph.partitions
     there = {(of.output.stage, of.output.variant, of.output.key or None) for of in made}
-    stages = {of.name for of in dataset.stages}
-    before = {of.name for of in failed if of.stage not in stages}  # raw files, or of a source
+    of_stage: dict[str, list[StageFailure]] = {}
+    for of in failed:
+        of_stage.setdefault(of.stage, []).append(of)
+    before = {of.name for of in failed if graph.steps.get(of.stage) is None}  # raw, or of a source
     lost = {(RAW, ""): set(partitions) if before - partitions.keys() else before}
     found: list[FailedOutput] = []
     for step in dataset.stages:
-        variants, own = step.variants(dataset), [of for of in failed if of.stage == step.name]
+        variants, own = step.variants(dataset), of_stage.get(step.name, [])
         is_whole = step.is_of_file and any(of.name not in partitions for of in own)
         is_whole |= bool(own) and step.decides_all
         is_whole |= not failed and is_of_all_files(dataset, step.name)
