@@ -10,9 +10,9 @@ the store, once for each version, or left to be fetched as they are read.
 import fcntl
 import hashlib
 import json
+import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -44,6 +44,8 @@ RAW_VERSION = 1
 NEWEST_NAME = ".source.json"
 LEAST_BYTES = 2**20
 """A file that is no larger is fetched whole, unless nothing of it is kept."""
+
+_log = logging.getLogger(__name__)
 
 
 def read_raw_files(
@@ -128,8 +130,15 @@ class _Fetching:
         file.folder.mkdir(parents=True, exist_ok=True)
         # One process at a time passes; the others wait, and then find what it fetched.
         with (file.folder / ".lock").open("a") as lock:
-            with suppress(OSError):  # some cluster file systems have no locks
+            try:
                 fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:  # some cluster file systems have no locks
+                _log.warning(
+                    "%s: expected a file system with locks, found %s; do not let two runs fetch "
+                    "this file at once",
+                    lock.name,
+                    error.strerror or error,
+                )
             return file.complete()
 
 

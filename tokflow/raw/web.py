@@ -40,6 +40,7 @@ _NO_HEAD = {400, 403, 405, 501}
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 """IPv6 addresses that end in the IPv4 address which a gateway makes of them."""
+_SUFFIXES = {"gzip": (".gz", ".tgz"), "x-gzip": (".gz", ".tgz"), "zstd": (".zst",), "br": (".br",)}
 
 
 class _RefusedRedirectError(Exception):
@@ -264,6 +265,7 @@ def _body(response: urllib3.BaseHTTPResponse, url: str) -> Body:
             expected="a Content-Length or chunks, without which a cut download looks whole",
             remedy="download it by other means and name the local file under raw.files",
         )
+    _check_encoding(response, url)
 
     def read(num_bytes: int) -> bytes:
         try:
@@ -295,3 +297,17 @@ def _extent(response: urllib3.BaseHTTPResponse) -> tuple[int, int | None, int | 
     if found[3] != "*":
         return start, last + 1, int(found[3])
     return start, last + 1, None if num_bytes is None else start + num_bytes
+
+
+def _check_encoding(response: urllib3.BaseHTTPResponse, url: str) -> None:
+    """Refuse bytes that a server compressed though asked not to; a file named .gz is meant so."""
+    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    path = split_url(url).path.lower()
+    if encoding in {"", "identity"} or path.endswith(_SUFFIXES.get(encoding, ())):
+        return
+    raise remote_error(
+        url,
+        f"the content encoded as {encoding!r}",
+        expected="the bytes of the file, as asked for with `Accept-Encoding: identity`",
+        remedy="download it with `curl --compressed` and name the local file under raw.files",
+    )

@@ -37,6 +37,7 @@ class Server:
     has_head: bool = True
     is_chunked: bool = False
     has_length: bool = True
+    encoding: str | None = None
     password: str | None = None
     statuses: list[int] = field(default_factory=list)
     """What to answer instead to the next requests."""
@@ -112,6 +113,7 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in (
             ("ETag", spec.etag),
             ("Last-Modified", spec.last_modified),
+            ("Content-Encoding", spec.encoding),
         ):
             if value is not None:
                 self.send_header(name, value)

@@ -1,6 +1,7 @@
 """Servers that are busy, refuse, or answer with something else."""
 
 import base64
+import gzip
 import hashlib
 import json
 import logging
@@ -87,6 +88,23 @@ def test_an_answer_whose_end_cannot_be_told_from_a_break_is_refused(server: Serv
     server.has_length = False
 
     assert "found neither;" in refusal(server, tmp_path)
+
+
+def test_a_gz_file_that_a_server_declares_as_encoded_is_kept_as_it_is(
+    server: Server, tmp_path: Path
+):
+    server.content, server.encoding = gzip.compress(CONTENT), "gzip"
+    source = source_of(server.url.replace("a.txt", "a.txt.gz"), key="a.txt.gz")
+
+    copy = read_raw_file(source, store=tmp_path)
+
+    assert copy.path.read_bytes() == server.content
+
+
+def test_a_server_that_compresses_unasked_is_refused(server: Server, tmp_path: Path):
+    server.content, server.encoding = gzip.compress(CONTENT), "gzip"
+
+    assert "found the content encoded as 'gzip';" in refusal(server, tmp_path)
 
 
 def test_no_secret_of_a_url_is_written_or_shown(server: Server, tmp_path: Path, caplog):
