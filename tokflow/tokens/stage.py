@@ -71,9 +71,7 @@ class TokensWriter(Writer):
         """Write the shard, as `write_share` does."""
         self.write_share(None, folder, progress)
 
-    def write_share(
-        self, share: ShardSegment | None, folder: Path, progress: Advance = ignore
-    ) -> None:
+    def write_share(self, share: ShardSegment | None, folder: Path, progress: Advance) -> None:
         """Write a segment of the shard, or all of it, into the empty `folder`, manifest last.
 
         Its bytes depend on nothing but the raw file, the configs and the tokenizer.
@@ -97,8 +95,7 @@ class TokensWriter(Writer):
         with ExitStack() as opened:
             number = share.number if share else None
             writer = ShardWriter(opened, folder, source, documents, encoding.eos_id, number)
-            is_small = raw.num_bytes < THREADED_BYTES
-            _write_tokens(batches, encoder, writer, progress, is_small=is_small)
+            _write_tokens(batches, encoder, writer, progress, num_bytes=raw.num_bytes)
         raw.check_unchanged(source.paths)
         recipe = share.recipe if share else self.recipe
         if share is None:  # raw files were read now
@@ -131,7 +128,7 @@ def _write_tokens(
     writer: ShardWriter,
     progress: Advance,
     *,
-    is_small: bool,
+    num_bytes: int,
 ) -> None:
     """Read, encode, and add BOS and EOS and write, each overlapped with the next if it pays.
 
@@ -156,7 +153,7 @@ def _write_tokens(
         return bytes_of(batch) > LARGE_BYTES
 
     counted = map(encoder.count, batches)
-    if is_small:
+    if num_bytes < THREADED_BYTES:
         for of in encoded(counted):
             finish(of)
         return
