@@ -1,4 +1,4 @@
-"""TextDataset: everything that Dagster does for the datasets of a YAML."""
+"""TextDataset: everything that Dagster does for the datasets of a YAML, and its scaffolder."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import click
 import dagster as dg
 import pydantic
 
@@ -15,8 +16,9 @@ from tokflow.components.automation import build_schedule, files_sensor, scan_job
 from tokflow.components.broken import BrokenDataset, end_check
 from tokflow.components.build_job import asset_job, build_asset
 from tokflow.errors import TokflowError
-from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.dataset import DEFAULT_STORE, Dataset
 from tokflow.pipeline.declared import (
+    YAML_NAMES,
     Declaration,
     declared_by,
     find_declarations,
@@ -24,9 +26,14 @@ from tokflow.pipeline.declared import (
     load_declared,
 )
 from tokflow.pipeline.project import find_project
+from tokflow.pipeline.raw_patterns import as_name, patterns_of, shortened_to
 from tokflow.pipeline.stages import STAGES
+from tokflow.pipeline.suggestion import UNSEEN, suggest
 from tokflow.pipeline.yaml_schema import attributes_schema
+from tokflow.pipeline.yaml_writer import check_new, dataset_yaml
+from tokflow.raw.globs import format_of_name
 from tokflow.stage import Stage
+from tokflow.store.atomic import remove_empty
 
 EXECUTORS: Mapping[str | None, dg.ExecutorDefinition] = {
     "in_process": dg.in_process_executor,
@@ -46,6 +53,37 @@ class Attributes(pydantic.RootModel[dict[str, Any]]):
         return attributes_schema(stages=cls.stages)
 
 
+class DatasetScaffolder(dg.Scaffolder[Any]):
+    """Writes the YAML of a dataset of `data/raw/NAME/*`, which are looked at if they are there."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write `defs.yaml` into the folder of the request, or nothing at all."""
+        try:
+            if request.scaffold_format != "yaml":
+                raise click.UsageError("--format: expected yaml, which declares a dataset")
+            text = _scaffolded(request)
+        except (TokflowError, click.ClickException) as error:
+            remove_empty([request.target_path])  # Dagster made it, and would refuse a second try
+            if isinstance(error, TokflowError):
+                raise click.ClickException(str(error)) from None
+            raise
+        with (request.target_path / YAML_NAMES[0]).open("x", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _scaffolded(request: dg.ScaffoldRequest[Any]) -> str:
+    name, root = as_name(request.target_path.name), request.project_root or Path.cwd()
+    project = find_project(root)
+    if project is not None:
+        check_new(name, request.target_path / YAML_NAMES[0], project)
+    raw = root / "data/raw" / name
+    if not any(format_of_name(path.name) for path in raw.rglob("*")):
+        return dataset_yaml(name, [f"data/raw/{name}/*"], UNSEEN, in_project=True)
+    patterns = patterns_of([str(raw)], here=root, store=root / DEFAULT_STORE)
+    return dataset_yaml(name, shortened_to(root, patterns), suggest(patterns), in_project=True)
+
+
+@dg.scaffold_with(DatasetScaffolder)
 @dataclass
 class TextDataset(dg.Component):
     """Raw text in, LLM training data out: assets, checks, jobs, a sensor and a schedule.

@@ -86,6 +86,12 @@ class Suggestion:
 
 _NAME_ANOTHER = "name a field by --text, or other files"
 
+UNSEEN = Suggestion(
+    documents={"text": "text"},
+    split={"parts": {"train": {"hash_fraction": 0.99}, "validation": {"hash_fraction": 0.01}}},
+)
+"""Suggestion for raw files that do not exist yet."""
+
 
 @dataclass(slots=True)
 class _Count:

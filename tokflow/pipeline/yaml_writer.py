@@ -1,4 +1,4 @@
-"""Writer of commented dataset YAML for `tokflow init`."""
+"""Writer of commented dataset YAML for `tokflow init` and `dg scaffold defs`."""
 
 import json
 import sys
@@ -176,7 +176,7 @@ def _no_tokenizer_error(files: Sequence[str], suggested: Suggestion) -> ConfigEr
         expected=expected,
         found=f"{found}, and no --tokenizer",
         remedy="write --tokenizer FOLDER, or a hub id as in --tokenizer Qwen/Qwen3-0.6B, or name a "
-        "column of text by --text",
+        "column of text by --text (`dg scaffold defs` has no such option: use `tokflow init`)",
     )
 
 

@@ -1,19 +1,24 @@
-"""The component as YAML declares it. That dg calls it is shown by tokflow_tests/dg."""
+"""The component as YAML declares it, and the YAML that `dg scaffold defs` writes.
+
+That dg calls it is shown by tokflow_tests/dg.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import dagster as dg
 import pytest
 
 from tokflow.components import TextDataset, decisions
+from tokflow.components.text_dataset import DatasetScaffolder
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import find_declarations, load_declared
 from tokflow.pipeline.project import Project
 from tokflow.views.picture import has_report
 from tokflow_tests.dagster_case import failure
-from tokflow_tests.projects import DEFS, declare_in
+from tokflow_tests.projects import DEFS, declare_in, make_project
 from tokflow_tests.tiny import load_dataset
 
 ATTRIBUTES: dict[str, Any] = {
@@ -266,3 +271,53 @@ def test_assets_lead_to_the_file_that_declares_them(project: Path):
         references = spec.metadata["dagster/code_references"]
         assert isinstance(references, dg.CodeReferencesMetadataValue)
         assert str(path) in str(references)
+
+
+def scaffold(project: Path, name: str, scaffold_format: Any = "yaml") -> Path:
+    """Return the folder of a scaffold, made as dg makes it."""
+    folder = project / "defs" / name
+    folder.mkdir(parents=True)
+    request = dg.ScaffoldRequest(
+        type_name="tokflow.components.TextDataset",
+        target_path=folder,
+        scaffold_format=scaffold_format,
+        project_root=project,
+        params=None,
+    )
+    DatasetScaffolder().scaffold(request)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("there", "files", "text"),
+    [
+        ("none.jsonl", "data/raw/new/*", "text"),
+        ("data/raw/new/a.jsonl", "data/raw/new/*.jsonl", "body"),
+    ],
+)
+def test_files_and_column_are_those_found_in_the_folder_where_they_are_to_be(
+    there: str, files: str, text: str, tmp_path: Path
+):
+    (tmp_path / there).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / there).write_text('{"body": "some text", "id": "1"}\n')
+
+    dataset = load_dataset(scaffold(tmp_path, "new") / "defs.yaml")
+
+    assert (dataset.name, dataset.raw.files) == ("new", (files,))
+    assert dataset.documents.text == text
+
+
+def test_a_name_like_that_of_another_dataset_is_refused(tmp_path: Path):
+    project = make_project(tmp_path)
+    declare_in(project, "some", "a_b")
+
+    with pytest.raises(click.ClickException, match="found 'a_b' in "):
+        scaffold(project, "a-b")
+    assert scaffold(project, "a-c").exists()
+
+
+def test_what_fails_leaves_no_folder_that_dg_would_refuse(tmp_path: Path):
+    with pytest.raises(click.ClickException, match="expected yaml"):
+        scaffold(tmp_path, "new", "python")
+
+    assert not (tmp_path / "defs/new").exists()

@@ -29,12 +29,12 @@ def lines(number: int) -> list[str]:
 
 @pytest.fixture(scope="session")
 def project(wheel: Place) -> Place:
-    """A project with a dataset of `tokflow init`, and an asset of its own downstream."""
+    """A project with a dataset that dg scaffolds, and an asset of its own downstream."""
     project = new_project(wheel, "shop")
     for name in ("a", "b", "c"):
         project.write(f"data/raw/tales/{name}.jsonl", lines(50))
     project.write("src/shop/defs/model.py", OWN_ASSET)
-    project.run("tokflow", "init", "data/raw/tales/*.jsonl", "--name", "tales")
+    project.run("dg", "scaffold", "defs", COMPONENT, "tales")
     return project
 
 
@@ -63,7 +63,7 @@ def test_dg_knows_the_component_and_its_fields(project: Place):
     assert '"description": "The formats to write."' in shown
 
 
-def test_what_init_writes_passes_dgs_checks_and_lists_own_assets_downstream(project: Place):
+def test_what_dg_scaffolds_passes_its_checks_and_lists_own_assets_downstream(project: Place):
     checked = project.run("dg", "check", "defs")  # the YAML, too
 
     assert "validated successfully" in checked

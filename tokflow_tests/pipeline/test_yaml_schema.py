@@ -10,7 +10,7 @@ import yaml
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.suggestion import Suggestion
+from tokflow.pipeline.suggestion import UNSEEN, Suggestion
 from tokflow.pipeline.yaml_file import attributes_of, each_dataset
 from tokflow.pipeline.yaml_schema import yaml_schema
 from tokflow.pipeline.yaml_writer import dataset_yaml
@@ -45,7 +45,7 @@ def test_the_yamls_of_the_repository_are_taken(schema: jsonschema.Draft7Validato
 
 @pytest.mark.parametrize("documents", [{"text": "body"}, {"document_per": "line"}])
 def test_what_init_writes_is_taken(schema: jsonschema.Draft7Validator, documents: dict[str, str]):
-    found = Suggestion(documents=documents, split={"parts": {"train": {"hash_fraction": 0.99}}})
+    found = Suggestion(documents=documents, split=UNSEEN.split)
 
     written = dataset_yaml("new", ["a.jsonl"], found, in_project=True)
 

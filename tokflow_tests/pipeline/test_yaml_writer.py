@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.suggestion import Suggestion
+from tokflow.pipeline.suggestion import UNSEEN, Suggestion
 from tokflow.pipeline.yaml_file import resolve_templates
 from tokflow.pipeline.yaml_writer import dataset_yaml
 
@@ -17,12 +17,6 @@ def attributes(text: str) -> dict[str, Any]:
     declared = yaml.safe_load(text)
     assert declared.pop("type") == "tokflow.components.TextDataset"
     return declared["attributes"]
-
-
-UNSEEN = Suggestion(
-    documents={"text": "text"},
-    split={"parts": {"train": {"hash_fraction": 0.99}, "validation": {"hash_fraction": 0.01}}},
-)
 
 
 def comments(text: str) -> dict[str, list[str]]:
