@@ -9,7 +9,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import chdir
+from contextlib import chdir, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,9 +22,11 @@ import yaml
 
 from tokflow.cli import set_by_default
 from tokflow.cli.options import Expose, Json, ProjectFolder
-from tokflow.cli.terminal import DONE, FAILED, print_error, print_json
-from tokflow.errors import ConfigError
+from tokflow.cli.terminal import DONE, FAILED, print_error, print_json, shown_path
+from tokflow.errors import ConfigError, TokflowError
+from tokflow.pipeline.declared import list_declared, load_declared
 from tokflow.pipeline.project import project_root, state_home
+from tokflow.shown import viewer_command
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -224,7 +226,8 @@ class _Services:
         self._start("daemon", ["-c", RUN_DAEMON, "run", "--log-level", "warning", *target])
         address = url(host, port)
         if self._wait(lambda: _is_guarded(address)):
-            print(f"Dagster's web UI: {address} (Ctrl-C ends it)", flush=True)
+            print(f"Dagster's web UI: {address} (Ctrl-C ends it)")
+            _print_pages()
             self._wait(lambda: False)
 
     def stop(self) -> None:
@@ -264,6 +267,23 @@ class _Services:
                 return True
             time.sleep(POLL_SECONDS)
         return False
+
+
+def _print_pages() -> None:
+    """Print where the report of each dataset is, and the command that makes a viewer of each
+    export."""
+    from tokflow.views.report_page import REPORT_PATH
+
+    for name, declaration in list_declared().items():
+        with suppress(TokflowError):
+            dataset = load_declared(declaration)
+            store, report = dataset.store, dataset.folder / REPORT_PATH
+            if report.is_file():
+                print(f"report of {name}: {shown_path(report, store)}")
+            for of in dataset.exports:
+                if (folder := dataset.folder / "exports" / of.name).is_dir():
+                    print(f"viewer of {name}: {viewer_command(shown_path(folder, store))}")
+    sys.stdout.flush()
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> bool:

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 import tokflow
-from tokflow.cli.ui import code_location
+from tokflow.cli.ui import _print_pages, code_location
+from tokflow.pipeline.declared import list_declared, load_declared
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.cli.commands import json_of, refused
+from tokflow_tests.projects import attributes, declare_in, make_project
 
 
 def test_the_web_ui_is_for_this_machine_alone():
@@ -30,6 +33,31 @@ def test_the_web_ui_is_exposed_by_name():
     assert json_of("ui", "--host", "192.168.1.5", *exposed)["url"] == "http://192.168.1.5:3001"
     # Where it listens on all addresses, this one is for who sits here.
     assert json_of("ui", "--host", "::", *exposed)["url"] == "http://[::1]:3001"
+
+
+def test_reports_and_viewers_of_what_is_built_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    project = make_project(tmp_path / "project")
+    monkeypatch.chdir(project)
+    declare_in(project, "mine", attributes("mine", exports=["bin"]))
+    declare_in(project, "broken", {})
+    _print_pages()
+    assert capsys.readouterr().out == ""
+    (project / "data").mkdir()
+    (project / "data/a.txt").write_text("a text")
+    dataset = load_declared(list_declared()["mine"])
+    build_dataset(dataset)
+    (dataset.folder / "report").mkdir()
+    (dataset.folder / "report/report.html").touch()
+
+    _print_pages()
+
+    store = dataset.folder.relative_to(project)
+    assert capsys.readouterr().out.splitlines() == [
+        f"report of mine: {store}/report/report.html",
+        f"viewer of mine: tokflow inspect {store}/exports/bin --html viewer.html",
+    ]
 
 
 def test_a_port_that_is_taken_is_said_before_anything_starts():
