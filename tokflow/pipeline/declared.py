@@ -18,10 +18,10 @@ from tokflow.pipeline.yaml_file import (
     STANDARD_INPUT,
     attributes_of,
     each_dataset,
-    place_of,
     read_documents,
     resolve_templates,
     showing_templates,
+    shown_document,
 )
 from tokflow.split.mixture import MixtureConfig, MixtureSource
 from tokflow.stage import Stage
@@ -142,7 +142,7 @@ def declared_by(
 
     `document`: gives their path, and the name of one without `name`; `index`: its ordinal there.
     """
-    document = replace(document, index=index, where=place_of(document.path, index))
+    document = replace(document, index=index, where=shown_document(document.path, index))
     try:
         attributes = attributes_of(fields, where=document.where) if is_component else fields
         each = list(each_dataset(attributes, where=document.where))

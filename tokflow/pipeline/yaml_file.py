@@ -214,7 +214,7 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
 
     Raises: ConfigError, with the line of a syntax error or of a key that stands twice.
     """
-    where, found, text = place_of(path, 0), f"more than {MAX_YAML_CHARS:,} characters", None
+    where, found, text = shown_document(path, 0), f"more than {MAX_YAML_CHARS:,} characters", None
     try:
         if path == STANDARD_INPUT:
             text = _standard_input()
@@ -242,7 +242,7 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
     return [_mapping(document, where) for document in documents]
 
 
-def place_of(path: Path, index: int) -> str:
+def shown_document(path: Path, index: int) -> str:
     """Return the place of a document of a file, as messages name it."""
     place = "standard input" if path == STANDARD_INPUT else str(path)
     return f"{place}: document {index + 1}" if index else place
