@@ -1,6 +1,6 @@
 """`tokflow verify`: a line per output, and every problem."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -42,25 +42,10 @@ def main(
     results: list[Verification] = []
     broken: dict[str, ConfigError] = {}
     if target is None or configs or target in (declared := list_declared()):
-        of_names = [target] if target else None
-        datasets = select(of_names, configs, store, broken=broken)
+        datasets = select([target] if target else None, configs, store, broken=broken)
         found = _verify_datasets(datasets, all_documents=reference)
-    elif reference:
-        raise ConfigError(
-            where="option --reference",
-            expected="a declared dataset, whose raw files are read",
-            found=f"the path {target}",
-            remedy="name the dataset, or its YAML file by --config",
-        )
-    elif is_url(target) or path_of(target).exists():
-        found = verify_path(target, trust_remote_code=trust_remote_code)
     else:
-        raise ConfigError(
-            where=f"argument {target!r}",
-            expected=f"a path in a store or a declared dataset: {', '.join(declared) or '(none)'}",
-            found="neither",
-            remedy="correct it, or name a YAML file by --config",
-        )
+        found = _verify_at(target, declared, is_reference=reference, trust=trust_remote_code)
     for verified in found:
         results.append(verified)
         if not json:
@@ -72,6 +57,27 @@ def main(
         outputs = counted(len(results), "output")
         print(f"{outputs}: {counted(num_problems, 'problem') if num_problems else 'all well'}")
     return FAILED if num_problems else exit_status(broken.values())
+
+
+def _verify_at(
+    target: str, declared: Iterable[str], *, is_reference: bool, trust: bool
+) -> Iterator[Verification]:
+    """Yield what is found at a path or URL. Raises: ConfigError where there is none."""
+    if is_reference:
+        raise ConfigError(
+            where="option --reference",
+            expected="a declared dataset, whose raw files are read",
+            found=f"the path {target}",
+            remedy="name the dataset, or its YAML file by --config",
+        )
+    if not is_url(target) and not path_of(target).exists():
+        raise ConfigError(
+            where=f"argument {target!r}",
+            expected=f"a path in a store or a declared dataset: {', '.join(declared) or '(none)'}",
+            found="neither",
+            remedy="correct it, or name a YAML file by --config",
+        )
+    return verify_path(target, trust_remote_code=trust)
 
 
 def _verify_datasets(datasets: Sequence[Dataset], *, all_documents: bool) -> Iterator[Verification]:
