@@ -107,14 +107,16 @@ def failed_outputs(
     before = {of.name for of in failed if graph.steps.get(of.stage) is None}  # raw, or of a source
     lost = {(RAW, ""): set(partitions) if before - partitions.keys() else before}
     found: list[FailedOutput] = []
+    has_failed = bool(before)
     for step in dataset.stages:
         variants, own = step.variants(dataset), of_stage.get(step.name, [])
         is_whole = step.is_of_file and any(of.name not in partitions for of in own)
         is_whole |= bool(own) and step.decides_all
-        is_whole |= not failed and is_of_all_files(dataset, step.name)
+        is_whole |= is_of_all_files(dataset, step.name) and (not failed or has_failed)
+        has_failed |= bool(own)  # what is made of all files waits for all that comes before
         for variant in variants:
-            packing = variant if step.is_of_file and len(variants) > 1 else ""
-            themselves = {of.name for of in own if not packing or of.packing == packing}
+            is_packing = step.is_of_file and len(variants) > 1
+            themselves = {of.name for of in own if not is_packing or of.packing == variant}
             inputs = [
                 (False, lost[RAW, ""])
                 if of.dataset

@@ -45,7 +45,7 @@ from tokflow.pipeline.results import (
 )
 from tokflow.pipeline.run import FOR_MIXTURES, Build, needed_for
 from tokflow.pools import Workers, open_pool
-from tokflow.shown import counted, duration
+from tokflow.shown import counted, duration, printable, redacted
 from tokflow.split.stage import MIXED_SPLIT
 from tokflow.stage import RAW, stage_named
 
@@ -161,7 +161,7 @@ def _build_one(
     is_listed = is_source or options.is_of_all_files(dataset)
 
     def say(line: str) -> None:
-        context.log.info("%s%s", said_before, line)
+        context.log.info("%s%s", said_before, printable(redacted(line), keep="\n\t"))
 
     shown = options.reporter or Lines(say)
     how: dict[str, Any] = {"log": context.log_event, "to_build": keys, "is_listed": is_listed}
@@ -350,7 +350,7 @@ class _Recorder(Reporter):
 
     def failed(self, failed: StageFailure) -> None:
         """Log the error at once; the run goes on."""
-        self._context.log.error(str(failed.explained))
+        self._context.log.error(printable(redacted(str(failed.explained)), keep="\n\t"))
 
     def check(self) -> list[dg.AssetCheckResult]:
         """Check what is there and was not checked yet; return all checks that fail.

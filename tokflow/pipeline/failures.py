@@ -9,7 +9,7 @@ config changes, and when the output is made.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -73,7 +73,7 @@ def failure_key(graph: BuildGraph, stage: str, name: str, packing: str = "") -> 
 
 
 def note_failures(graph: BuildGraph, failed: Sequence[StageFailure], tried: Iterable[str]) -> None:
-    """Keep failures of a build that has just ended, and drop the earlier ones of what it tried.
+    """Keep failures of a build that has just ended, and drop those that are no longer true.
 
     `tried`: the partitions that it was to build. Where nothing fails, and nothing has, nothing is
     written. No server is asked for anything, and nothing is raised.
@@ -82,20 +82,12 @@ def note_failures(graph: BuildGraph, failed: Sequence[StageFailure], tried: Iter
     if not (failed or known):
         return
     with suppress(TokflowError, OSError):
-        begun = set(tried)
-        has_raw = begun - {each.name for each in failed if each.is_raw}
-
-        def was_tried(stage: str, name: str) -> bool:
-            if graph.steps.get(stage) is None:  # of a raw file
-                return name in begun
-            if not graph.is_of_file(stage):
-                return has_raw >= graph.partitions.keys()
-            return name in has_raw or name not in graph.partitions
-
-        kept = {key: of for key, of in known.items() if not was_tried(of.stage, of.name)}
+        has_raw = set(tried) - {each.name for each in failed if each.is_raw}
+        kept = {key: of for key, of in known.items() if _is_still_true(graph, key, of, has_raw)}
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        for of in filter(lambda of: was_tried(of.stage, of.name), failed):
-            if key := failure_key(graph, of.stage, of.name, of.packing):
+        for of in failed:
+            is_known = of.is_raw or _has_all_raw(graph, of.stage, of.name, has_raw)
+            if is_known and (key := failure_key(graph, of.stage, of.name, of.packing)):
                 fields = {"stage": of.stage, "name": of.name, "packing": of.packing}
                 kept[key] = PastFailure(**fields, message=str(of.explained), time=now)
         if kept == known:
@@ -108,3 +100,18 @@ def note_failures(graph: BuildGraph, failed: Sequence[StageFailure], tried: Iter
         with new_file(path) as temporary:
             said = {key: asdict(of) for key, of in newest}
             temporary.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+
+
+def _is_still_true(graph: BuildGraph, key: str, of: PastFailure, has_raw: Set[str]) -> bool:
+    """Return whether a failure may be met again; those that a build did not try are."""
+    if graph.steps.get(of.stage) is None:
+        return of.name not in has_raw and failure_key(graph, of.stage, of.name) == key
+    if not _has_all_raw(graph, of.stage, of.name, has_raw):
+        return of.name in graph.partitions or not graph.is_of_file(of.stage)
+    is_same = failure_key(graph, of.stage, of.name, of.packing) == key
+    return is_same and not graph.named(of.stage, of.name, of.packing).is_made
+
+
+def _has_all_raw(graph: BuildGraph, stage: str, name: str, has_raw: Set[str]) -> bool:
+    """Return whether the raw files that an output goes back to are on this disk."""
+    return has_raw >= ({name} if graph.is_of_file(stage) else graph.partitions.keys())

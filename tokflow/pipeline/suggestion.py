@@ -101,6 +101,8 @@ class _Count:
     num_characters: int = 0
     is_all: bool = True
     first_reject: str | None = None
+    has_bad_utf8: bool = False
+    """True if a record was rejected for it."""
 
 
 def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
@@ -276,7 +278,7 @@ def _characters(path: Path, text: str, likely: Mapping[str, Any]) -> int:
     except (ConfigError, BadDocumentError):
         return 0  # a name that no config can have, or hardly ever text
     is_text = format_of(path, DocumentsConfig()) in ("jsonl", "csv", "tsv")
-    if is_text and not count.num_characters and NO_UTF8 in (count.first_reject or ""):
+    if is_text and not count.num_characters and count.has_bad_utf8:
         _read_all([path], DocumentsConfig(text=text, **likely))
     return count.num_characters
 
@@ -323,6 +325,7 @@ def _counted(paths: Sequence[Path], config: DocumentsConfig) -> _Count:
         line = "" if reject.line is None else f", line {reject.line:,}"
         found = f"{path.name}, row {reject.row:,}{line}: {reject.reason}"
         count.first_reject = count.first_reject or found
+        count.has_bad_utf8 |= NO_UTF8 in reject.reason
 
     unread = (lambda found: found) if config.is_rendered else None  # what no chat is, init lets be
     for batch in DocumentSource(paths, config).batches(on_reject=hear, render=unread):

@@ -86,6 +86,7 @@ class SplitStage(Stage):
                 position=position_of(making),
                 encode_cut=cut_encoder(making),
                 selections=making.selections(),
+                dataset=making.graph.dataset.name,
                 recipe=making.recipe,
                 shuffle_seed=making.of(ShuffleConfig).of_documents,
             )

@@ -7,8 +7,10 @@ import pytest
 
 from tokflow.components import run_build_job
 from tokflow.components.checks import FILES_CHECK, check_files
+from tokflow.components.failed_outputs import failed_outputs
 from tokflow.components.instance import find_old_runs
 from tokflow.pipeline.mixture import graph_of
+from tokflow.pipeline.results import StageFailure
 from tokflow.pipeline.status import FileStatus
 from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import KEYS, Case, failure, is_built, selection, shown_failed
@@ -120,3 +122,17 @@ def test_the_check_of_many_files_shows_twenty_and_cuts_and_escapes_their_causes(
     assert str(rows[0]["cause"]).startswith("\\u202exxx")
     assert max(len(str(row)) for row in rows) < 600
     assert result.description == "999 files failed, 1 file not built yet"
+
+
+def test_one_packing_that_fails_makes_failed_its_own_sequences_and_every_export(case: Case):
+    short = {"format": "parquet", "packing": {"sequence_length": 4}}
+    case.attributes["exports"] = ["pickle", short]
+    failure_of_short = StageFailure("sequences", "b.txt", ValueError("x"), packing="parquet")
+
+    found = failed_outputs(graph_of(case.dataset), [failure_of_short])
+
+    assert sorted(found, key=str) == [
+        ("export", "parquet", None),
+        ("export", "pickle", None),
+        ("sequences", "parquet", "b.txt"),
+    ]

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.failures import PastFailure, read_failures
+from tokflow.pipeline.failures import PastFailure, note_failures, read_failures
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.raw.fetching import Server, serving
@@ -80,6 +81,19 @@ def test_a_failure_that_passed_by_itself_or_whose_export_is_gone_is_forgotten(tm
     build_dataset(declare(tmp_path, exports=["bin"]))
 
     assert not (dataset.folder / "failures.json").exists()
+
+
+def test_a_failure_of_an_export_that_a_later_build_did_not_try_is_still_told(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["one"]}, exports=["npy"])
+    in_the_way = dataset.folder / "exports/npy"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    build_dataset(dataset)
+
+    graph = BuildGraph(dataset)
+    note_failures(graph, [], graph.partitions)  # of a build of the tokens alone
+
+    assert list(told(dataset)) == ["export npy"]
 
 
 def test_a_failure_of_a_file_that_is_gone_is_forgotten(tmp_path: Path):

@@ -151,10 +151,15 @@ def test_delimiter_and_encoding_of_a_csv_are_suggested(tmp_path: Path):
     assert suggested.documents == expected
 
 
-def test_a_column_in_another_encoding_is_not_passed_over(tmp_path: Path):
-    (tmp_path / "a.jsonl").write_bytes('{"id": "1", "text": "gr\xf6\xdfe"}\n'.encode("latin-1"))
+@pytest.mark.parametrize(
+    ("first", "found"),
+    [("", "expected valid UTF-8, found .*; fix the line"), ('{"text": null}\n', "found null")],
+)
+def test_a_column_in_another_encoding_is_not_passed_over(first: str, found: str, tmp_path: Path):
+    text = f'{first}{{"id": "1", "text": "gr\xf6\xdfe"}}\n'
+    (tmp_path / "a.jsonl").write_bytes(text.encode("latin-1"))
 
-    with pytest.raises(BadDocumentError, match=r"expected valid UTF-8, found .*; fix the line"):
+    with pytest.raises(BadDocumentError, match=found):
         suggest([f"{tmp_path}/a.jsonl"])
 
 

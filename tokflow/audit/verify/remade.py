@@ -53,6 +53,7 @@ def verify_split(
         write_split,
         split.shard,
         config,
+        dataset=split.manifest.dataset,
         recipe=split.manifest.recipe,
         position=position,
         encode_cut=encode_cut,
