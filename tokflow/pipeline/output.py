@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, first_five
 from tokflow.stage import Graph, Input, Stage, selection_stages
-from tokflow.store.manifest import Manifest, Recipe, holds_output
+from tokflow.store.manifest import Manifest, Recipe, damaged, holds_output
 from tokflow.store.store import Store, StoredOutput
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 
@@ -186,6 +186,8 @@ class Output:
         store = self.graph.store
         stored = store.find(self.folder, self.stage, self.fingerprint, self.recipe)
         store.check(stored)
+        if store.is_known_damaged(self.folder):
+            raise damaged(self.folder, "files that are as its manifest says", "others")
         return stored
 
     def forget(self) -> None:

@@ -4,6 +4,7 @@ with this process."""
 import ctypes
 import os
 import pickle
+import resource
 import signal
 import sys
 import threading
@@ -56,6 +57,10 @@ SERVER_SECONDS = 0.1
 """Seconds until the system reports the end of a fork server that has just been killed."""
 
 
+FILES_OF_WORKER, OTHER_FILES = 4, 256
+"""Files that this process has open for a worker, 3.5 measured, and for all else."""
+
+
 class LocalPool:
     """Worker processes that start when there is a first task for them, and stay.
 
@@ -66,6 +71,14 @@ class LocalPool:
     is_here = True
 
     def __init__(self, num_workers: int) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        needed = OTHER_FILES + FILES_OF_WORKER * num_workers
+        if soft != resource.RLIM_INFINITY and soft < needed:
+            more = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+            with suppress(OSError, ValueError):  # macOS has another limit, which cannot be read
+                resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+                soft = more
+            num_workers = max(1, min(num_workers, (soft - OTHER_FILES) // FILES_OF_WORKER))
         self._num_workers = num_workers
         self._workers: list[Worker] = []
 

@@ -94,8 +94,9 @@ class HashedFile(PosixPath):
     """Size, times and inode, which all that is read must have."""
     cache: HashCache | None = None
     """Place where the checksum is kept, and found if another process has read the file."""
-    _digest: Any
-    _num_hashed: int
+    _hashed: tuple[Any, int]
+    """The digest of the first bytes and their number: read and replaced as one, for threads read
+    while another asks for the checksum."""
     _sha256: str
     _lock: Lock
 
@@ -104,7 +105,7 @@ class HashedFile(PosixPath):
         """Return the path of a file of which nothing was read yet."""
         file = cls(os.fspath(path))
         file.stamp, file.cache = stamp, cache
-        file._digest, file._num_hashed = hashlib.sha256(), 0
+        file._hashed = hashlib.sha256(), 0
         file._sha256, file._lock = "", Lock()
         return file
 
@@ -122,10 +123,12 @@ class HashedFile(PosixPath):
 
     def add(self, data: memoryview, start: int) -> None:
         """Hash what was read from a position on, as far as it is next."""
-        first = self._num_hashed - start
+        digest, num_bytes = self._hashed
+        first = num_bytes - start
         if 0 <= first < len(data):
-            self._digest.update(data[first:])
-            self._num_hashed = start + len(data)
+            digest = digest.copy()
+            digest.update(data[first:])
+            self._hashed = digest, start + len(data)
 
     @property
     def is_hashed(self) -> bool:
@@ -141,17 +144,19 @@ class HashedFile(PosixPath):
             cache, stamp = self.cache, self.stamp
             if self._sha256 or stamp is None or cache is None:
                 return self._sha256
-            if self._num_hashed < stamp.num_bytes:
+            digest, num_bytes = self._hashed
+            if num_bytes < stamp.num_bytes:
                 cache.refresh()
                 self._sha256 = cache.find(self, stamp) or ""
             if not self._sha256:
-                self._num_hashed = _hash_on(self, self._digest, self._num_hashed, stamp)
-                sha256, now = self._digest.hexdigest(), stamp_of(self)
-                if now == stamp and self._num_hashed == stamp.num_bytes:
+                digest = digest.copy()
+                num_bytes = _hash_on(self, digest, num_bytes, stamp)
+                sha256, now = digest.hexdigest(), stamp_of(self)
+                if now == stamp and num_bytes == stamp.num_bytes:
                     cache.keep(self, stamp, sha256)
                 elif hash_file(self)[1] != sha256:  # not ctime alone, as by chmod
                     raise changed_error(self, stamp, now)
-                self._sha256 = sha256
+                self._hashed, self._sha256 = (digest, num_bytes), sha256
         return self._sha256
 
 

@@ -120,7 +120,8 @@ class Store:
         check_sizes(output.folder, output.manifest)
 
     def is_intact(self, folder: Path) -> bool:
-        """Return whether a folder holds a finished output that `check` has nothing against.
+        """Return whether a folder holds a finished output that `check` has nothing against, and
+        that is not known to be damaged.
 
         Raises: ForeignOutputError for one of a newer tokflow, which is neither absent nor damaged.
         """
@@ -128,7 +129,12 @@ class Store:
             self.check(self.read(folder))
         except (MissingOutputError, CorruptOutputError):
             return False
-        return True
+        return not self.is_known_damaged(folder)
+
+    def is_known_damaged(self, folder: Path) -> bool:
+        """Return whether a file of an output could not be had, and nobody made it again since.
+        Readers may try again; a run makes the output anew."""
+        return False
 
     def refresh(self, folder: Path) -> None:
         """Learn of outputs in a folder and below it that other machines have made or removed."""

@@ -233,6 +233,15 @@ def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str, reci
     """
     started = time.perf_counter()
     facts = MAKERS[source.config.kind](source, folder)
+    if source.is_local:
+        for file in source.local_files():
+            if checksum(file).sha256 != recipe.parents[file.name]:
+                raise TokenizerError(
+                    where=file,
+                    expected="the file that was there when the run began",
+                    found="another",
+                    remedy="run again, and leave it alone meanwhile",
+                )
     eos_token = source.config.eos_token or facts.eos_token
     bos_token = source.config.bos_token or facts.bos_token
     files = checksums(folder)

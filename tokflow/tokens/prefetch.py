@@ -1,7 +1,7 @@
 """Reading ahead and writing behind: items made or used by threads, in order."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ _END: Any = object()
 
 def read_ahead(
     items: Iterable[T], *, depth: int = 2, is_large: Callable[[T], bool] = lambda item: False
-) -> Iterator[T]:
+) -> Generator[T]:
     """Yield `items` in order while a thread makes the next ones.
 
     `depth` of them wait at most, and one more is being made; behind a large one none is made before

@@ -4,7 +4,7 @@ loss_mask.bin."""
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -157,9 +157,10 @@ def _write_tokens(
         for of in encoded(counted):
             finish(of)
         return
-    read = encoded(read_ahead(counted, is_large=is_large))
-    for _ in in_order(finish, read, workers=1, depth=2, is_large=lambda of: is_large(of[0])):
-        pass
+    with closing(read_ahead(counted, is_large=is_large)) as read:  # or its thread waits for ever
+        behind = dict[str, Any](workers=1, depth=2, is_large=lambda of: is_large(of[0]))
+        for _ in in_order(finish, encoded(read), **behind):
+            pass
 
 
 def _counts(

@@ -398,12 +398,6 @@ FAULTS = {
     ],
     "store": [
         (
-            "an output that is known to be damaged is current",
-            "if mirror.is_known_damaged(output.folder):",
-            "if False:",
-            "test_recheck_on_another_machine_finds_an_export_of_damaged_tokens",
-        ),
-        (
             "a file has its name before it is whole",
             "    temporary = begun_beside(path)\n",
             "    temporary = path\n",
@@ -458,12 +452,6 @@ FAULTS = {
             "test_an_upload_that_is_gone_when_it_is_completed_again_is_an_error",
         ),
         (
-            "an output that is known to be damaged is current",
-            "if mirror.is_known_damaged(output.folder):",
-            "if False:",
-            "test_recheck_on_another_machine_finds_an_export_of_damaged_tokens",
-        ),
-        (
             "numbers at a URL begin with the header",
             "self._first_byte + of * self._item_bytes for",
             "of * self._item_bytes for",
@@ -479,6 +467,12 @@ FAULTS = {
         ),
     ],
     "pipeline": [
+        (
+            "an output that is known to be damaged is current",
+            "if store.is_known_damaged(self.folder):",
+            "if False:",
+            "test_recheck_on_another_machine_finds_an_export_of_damaged_tokens",
+        ),
         (
             "rejects that are an error now are current",
             "if (reason := self.step.refused(manifest.counts, self.graph.dataset)) is None:",

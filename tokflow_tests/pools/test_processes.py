@@ -1,5 +1,6 @@
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.pools.local import Worker, stop
+from tokflow.pools.local import LocalPool, Worker, stop
 from tokflow.pools.pool import Advance
 from tokflow_tests.waiting import wait_until
 
@@ -162,3 +163,23 @@ def test_processes_that_do_not_end_are_killed_together_a_second_later(tmp_path: 
 
     assert time.monotonic() - started < 2.5
     assert [worker.process.exitcode for worker in workers] == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "workers", "raised_to"),
+    [
+        (1024, 4096, 100, []),
+        (512, resource.RLIM_INFINITY, 100, [656]),
+        (300, 456, 50, [456]),
+        (100, 100, 1, [100]),
+    ],
+)
+def test_the_limit_of_open_files_is_raised_for_many_workers_or_allows_fewer(
+    soft: int, hard: int, workers: int, raised_to: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    limits: list[int] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit[0]))
+
+    assert LocalPool(100)._num_workers == workers
+    assert limits == raised_to

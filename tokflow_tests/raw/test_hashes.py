@@ -2,10 +2,12 @@ import hashlib
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tokflow.errors import ChangedFileError
+from tokflow.raw import hashes
 from tokflow.raw.hashes import HashCache, HashedFile, hash_file, stamp_of
 
 CONTENT = bytes(range(256)) * 40
@@ -20,9 +22,9 @@ def hashed_file(folder: Path) -> HashedFile:
 
 def bytes_read_for_sha256(file: HashedFile) -> int:
     """Return how many bytes are read when the checksum is asked for, which is the right one."""
-    first = file._num_hashed
+    first = file._hashed[1]
     assert file.sha256() == SHA256
-    return file._num_hashed - first
+    return file._hashed[1] - first
 
 
 def test_what_was_read_in_order_is_not_read_again_for_the_checksum(tmp_path: Path):
@@ -92,3 +94,39 @@ def test_caches_that_are_open_at_once_share_one_file(tmp_path: Path):
     for cache in (caches[0], HashCache(tmp_path / "store")):
         found = [cache.find(path, stamp_of(path)) for path in paths]
         assert found == [hashlib.sha256(b"abc").hexdigest()] * 2
+
+
+def test_what_is_read_while_the_checksum_is_worked_out_does_not_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = hashed_file(tmp_path)
+    hash_on = hashes._hash_on
+
+    def hash_while_another_reads(*arguments: Any) -> int:
+        with file.open("rb", buffering=0) as reader:
+            reader.read(5)
+            found = hash_on(*arguments)
+            reader.read()
+        return found
+
+    monkeypatch.setattr(hashes, "_hash_on", hash_while_another_reads)
+
+    assert file.sha256() == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_a_checksum_that_could_not_be_worked_out_is_right_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = hashed_file(tmp_path)
+    hash_on = hashes._hash_on
+
+    def fail_behind_a_block(path: Path, digest: Any, *_: Any) -> int:
+        digest.update(b"a block")
+        raise OSError("gone")
+
+    monkeypatch.setattr(hashes, "_hash_on", fail_behind_a_block)
+    with pytest.raises(OSError, match="gone"):
+        file.sha256()
+    monkeypatch.setattr(hashes, "_hash_on", hash_on)
+
+    assert file.sha256() == hashlib.sha256(file.read_bytes()).hexdigest()

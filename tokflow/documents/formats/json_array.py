@@ -25,6 +25,9 @@ _VALUE, _AFTER = re.compile(r"[^ \t\r\n,]"), re.compile(r"[^ \t\r\n]")
 _CUT_CHARS = 16
 """Characters at the end of what was read that can be the beginning of a literal or an escape."""
 _DECODER = json.JSONDecoder(strict=False, parse_int=str, parse_float=str)
+ELEMENT_BYTES = 200_000_000
+"""Most bytes of an element of an array; records that are larger belong on lines of their own."""
+
 _START_OF_ARRAY = re.compile(
     rb"\[\s*(?:[^\sA-Za-z]|tru|fal|nul|(?:t|tr|f|fa|n|nu)?\Z)"  # or else a line, as [INFO]
 )
@@ -62,7 +65,7 @@ def cut_records(
     within: OpenRange | None = None,
 ) -> Iterator[LineBatch | ElementBatch]:
     """Yield the lines of a JSON text, with their ends, or the elements where all of it is one
-    array; as `txt.cut` does, no more than a block or an element, twice, in memory.
+    array; as `txt.cut` does, no more than a block or an element in memory, as Python's objects too.
 
     Raises: RawFileError where the text is one object over several lines, or the array has no end.
     """
@@ -121,7 +124,7 @@ def _elements(
             elif len(element) <= max_bytes:
                 batch.lines.append(element)
                 batch.places.append(place)
-            elif len(element) > 2 * max_bytes:
+            elif len(element) > _most(max_bytes):
                 raise _not_whole(path, place[0], _beyond(max_bytes))
             else:
                 yield from (batch,) if batch.lines else ()
@@ -131,7 +134,7 @@ def _elements(
         held = held[done:]
         if state == "behind" and (rest := held.strip(_BLANK.decode())):
             raise _not_whole(path, line, f"{excerpt(_encoded(rest))} after its end")
-        if len(held) > 2 * max_bytes and len(held.strip(_BLANK.decode())) > 2 * max_bytes:
+        if len(held) > _most(max_bytes) < len(held.strip(_BLANK.decode())):
             raise _not_whole(path, line, _beyond(max_bytes))
         enough = 2 * len(held)  # looked at again when it has doubled
     if state != "behind":
@@ -158,7 +161,13 @@ def _end_of(held: str, start: int) -> int:
 
 
 def _beyond(max_bytes: int) -> str:
-    return f"an element of more than {2 * max_bytes:,} bytes, twice documents.limit.document_bytes"
+    return f"an element of more than {_most(max_bytes):,} bytes, which is not read"
+
+
+def _most(max_bytes: int) -> int:
+    """Return the most bytes of an element that ends no file: twice those of a document, and no
+    more than memory has room for, of which Python's json takes some 17 times as many."""
+    return min(2 * max_bytes, ELEMENT_BYTES)
 
 
 def _encoded(text: str) -> bytes:

@@ -89,9 +89,14 @@ def fetch_all(place: Place, files: Wanted) -> None:
 def fetch_run(place: Place, folder: Path) -> None:
     """Fetch what is known of the run that made an output; it may be damaged, or not there."""
     path = folder / RUN_NAME
+    if path.exists():
+        return
     with suppress(FileNotFoundError):
-        if not path.exists():
-            path.write_bytes(place.objects.read(place.data_prefix(folder) + RUN_NAME) or b"")
+        data = place.objects.read(place.data_prefix(folder) + RUN_NAME) or b""
+        with alone(path) as part:
+            if part is not None:
+                part.write_bytes(data)
+                part.replace(path)
 
 
 def _fetch(place: Place, output: Stored, name: str, part: Path, entry: FileEntry) -> None:

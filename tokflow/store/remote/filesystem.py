@@ -7,6 +7,7 @@ different bytes differ.
 """
 
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -46,6 +47,9 @@ class FileSystemObjects(Objects):
 
     def _put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
         path = self._path(key)
+        if self.url.startswith(("file:", "local:")):
+            _put_here(Path(path), data, is_new=is_new)
+            return
         mode = "create" if is_new else "overwrite"
         self._tries(lambda: self._files.pipe_file(path, data, mode=mode))
 
@@ -100,6 +104,20 @@ def _file_system(process: int, url: str) -> tuple[Any, str]:
     options = {"auto_mkdir": True} if url.startswith(("file:", "local:")) else {}
     files, path = url_to_fs(url, use_listings_cache=False, **options)
     return files, str(path).rstrip("/")
+
+
+def _put_here(path: Path, data: bytes, *, is_new: bool) -> None:
+    """Write a file of this disk whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        temporary.write_bytes(data)
+        if is_new:
+            os.link(temporary, path)
+        else:
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _nanoseconds(info: dict[str, Any]) -> int:

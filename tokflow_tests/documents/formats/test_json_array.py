@@ -95,8 +95,8 @@ def test_white_space_and_commas_without_a_record_take_no_row(content: str, tmp_p
         ('[{"text": "a"}]\n[', r"found b'\[' after its end; download"),
         ('[{"text": "a"}\n}', r"line 1: expected .*, found b'}' where its \] would be; download"),
         ('[{"text": nul, "a": 1}, {}]', r"found .*nul.* \(Expecting value\); download"),
-        (f'[{{"a": "{"x" * 300}', "found an element of more than 200 bytes, twice documents"),
-        (f'[{{"a": "{"x" * 300}"}}]', "found an element of more than 200 bytes, twice documents"),
+        (f'[{{"a": "{"x" * 300}', "found an element of more than 200 bytes, which"),
+        (f'[{{"a": "{"x" * 300}"}}]', "found an element of more than 200 bytes, which"),
         ('{\n "text": "a"\n}', "array of records, found an object over several lines; write"),
     ],
 )
