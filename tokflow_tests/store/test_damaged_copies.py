@@ -27,7 +27,7 @@ from tokflow_tests.tiny import build, declare, write_yaml
 TEXTS: dict[str, list[str]] = {"a.jsonl": ["one two three " * 50_000], "b.jsonl": ["four", "five"]}
 """700,000 tokens of 2 bytes each."""
 
-FORMATS = ["bin", "parquet"]
+FORMATS = ["bin", "jsonl", "npy", "parquet"]
 
 
 @pytest.fixture(scope="module")
@@ -79,26 +79,30 @@ def tokens_of(dataset: Dataset, key: str) -> Path:
     return graph.open_tokens(key).folder / "tokens.bin"
 
 
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_bit_that_flips_before_an_export_is_made_is_not_in_it(
+    name: str,
     declared: Callable[..., Dataset],
     right: dict[str, dict[str, bytes]],
     next_run: Callable[[], None],
 ):
-    dataset = declared(exports=["parquet"])
+    dataset = declared(exports=[name])
     flip(tokens_of(dataset, "a.jsonl"))
     next_run()
 
     build(dataset)
 
-    assert exported(dataset, "parquet") == right["parquet"]
+    assert exported(dataset, name) == right[name]
 
 
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_bit_that_flips_while_an_export_is_made_is_not_in_it(
+    name: str,
     declared: Callable[..., Dataset],
     right: dict[str, dict[str, bytes]],
     object_store: ObjectStore,
 ):
-    dataset = declared(exports=["bin"])
+    dataset = declared(exports=[name])
     path = tokens_of(dataset, "a.jsonl")
     of_b = "*/tokens/b.jsonl/*/tokens.bin"  # is fetched while the export is made
     fault = object_store.fail("slow", "GET", of_b, then=lambda: flip(path))
@@ -106,10 +110,12 @@ def test_a_bit_that_flips_while_an_export_is_made_is_not_in_it(
     build(dataset)
 
     assert fault.met == 1
-    assert exported(dataset, "bin") == right["bin"]
+    assert exported(dataset, name) == right[name]
 
 
+@pytest.mark.parametrize("stage", ["tokens", "split", "sequences"])
 def test_segments_of_an_export_are_not_made_from_flipped_tables(
+    stage: str,
     declared: Callable[..., Dataset],
     right: dict[str, dict[str, bytes]],
     next_run: Callable[[], None],
@@ -118,7 +124,7 @@ def test_segments_of_an_export_are_not_made_from_flipped_tables(
     monkeypatch.setattr(writing, "SEGMENT_TOKENS", 300_000)
     dataset = declared(exports=["parquet"])
     [folder] = (
-        path.parents[1] for path in (dataset.folder / "split" / "a.jsonl").rglob(MANIFEST_NAME)
+        path.parents[1] for path in (dataset.folder / stage / "a.jsonl").rglob(MANIFEST_NAME)
     )
     check_files(dataset.store.read(folder))  # which fetches them
     [table] = folder.glob("*.parquet")
