@@ -47,9 +47,9 @@ def num_jobs(jobs: int | None = None) -> int:
 def get_ready(num_workers: int) -> None:
     """Start the process that the workers of a pool will be forked from, if there will be some."""
     if num_workers > 1:
-        from tokflow.pools.local import FORK_SERVER, start_fork_server  # 0.04 s to import
+        from tokflow.pools.local import start_fork_server  # 0.04 s to import
 
-        start_fork_server(FORK_SERVER)
+        start_fork_server()
 
 
 def is_local(kind: str | None = None) -> bool:

@@ -117,7 +117,7 @@ class LocalPool:
                     yield task, error
                     continue
                 if not idle:
-                    self._workers.append(Worker(fork_server=FORK_SERVER))
+                    self._workers.append(Worker(has_one_core=True))
                     idle.append(self._workers[-1])
                 worker = idle.popleft()
                 worker.begin(packed)
@@ -138,7 +138,7 @@ class LocalPool:
 
     def start(self) -> None:
         """Get ready to fork workers."""
-        start_fork_server(FORK_SERVER)
+        start_fork_server()
 
     def __enter__(self) -> Self:
         return self
@@ -155,24 +155,23 @@ class Worker:
     this process reads. Where it is lost, another takes its place.
 
     This process is never forked, for a fork copies the locks of other libraries' threads: it is a
-    new one, or where the system allows it a fork of the fork server of that module, with one core
-    to itself. A block that is left waits for it no longer than for a second.
+    new one or, if it `has_one_core` to itself and the system allows it, a fork of the fork server.
+    A block that is left waits for it no longer than for a second.
     """
 
-    def __init__(self, *, fork_server: str | None = None) -> None:
-        self._fork_server = fork_server
+    def __init__(self, *, has_one_core: bool = False) -> None:
+        self._has_one_core = has_one_core
         self.is_busy = False
         """Whether it has a task."""
         self._start()
 
     def _start(self) -> None:
-        is_forking = self._fork_server is not None and start_fork_server(self._fork_server)
+        is_forking = self._has_one_core and start_fork_server()
         context: Any = get_context("forkserver" if is_forking else "spawn")
         self._counters = context.RawArray("q", 2)
         self._passed_on = 0, 0
         self.connection, there = context.Pipe()
-        has_one_core = self._fork_server is not None
-        args = there, self._counters, dict(os.environ), has_one_core
+        args = there, self._counters, dict(os.environ), self._has_one_core
         self.process = context.Process(target=_serve, args=args)
         start(self.process)
         there.close()
@@ -308,15 +307,15 @@ def start(process: BaseProcess) -> None:
             process.start()
 
 
-def start_fork_server(module: str) -> bool:
-    """Start the fork server, unless it runs already; it imports `module`,
-    which calls `be_fork_server`. Returns at once, False where none are forked.
+def start_fork_server() -> bool:
+    """Start the fork server, unless it runs already; it imports `FORK_SERVER`, which calls
+    `be_fork_server`. Returns at once, False where none are forked.
 
     It is the one that all of a program share, and ends with it.
     """
     if CAN_FORK:
         with _without_script():
-            set_forkserver_preload([module])
+            set_forkserver_preload([FORK_SERVER])
             ensure_running()
     return CAN_FORK
 

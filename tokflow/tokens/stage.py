@@ -158,8 +158,9 @@ def _write_tokens(
             finish(of)
         return
     with closing(read_ahead(counted, is_large=is_large)) as read:  # or its thread waits for ever
-        behind = dict[str, Any](workers=1, depth=2, is_large=lambda of: is_large(of[0]))
-        for _ in in_order(finish, encoded(read), **behind):
+        for _ in in_order(
+            finish, encoded(read), workers=1, depth=2, is_large=lambda of: is_large(of[0])
+        ):
             pass
 
 

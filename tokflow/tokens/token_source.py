@@ -171,7 +171,7 @@ def taken_in_batches(
     at_once = gathered or num_tokens
     if len(lengths) and lengths.max() > at_once:  # longer spans are cut
         counts = np.maximum(1, -(-lengths // at_once))
-        nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        nth = positions_of_runs(np.zeros_like(counts), counts)
         starts = np.repeat(starts, counts) + nth * at_once
         lengths = np.minimum(np.repeat(lengths, counts) - nth * at_once, at_once)
     batch = (np.cumsum(lengths) - lengths) // at_once

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -73,12 +73,8 @@ def raise_if_removed(place: Place, output: Stored) -> Iterator[None]:
         raise _removed(place, output) from None
 
 
-Wanted: TypeAlias = Iterable[tuple[Stored, str]]
-"""Outputs, each with the name of one of its files."""
-
-
-def fetch_all(place: Place, files: Wanted) -> None:
-    """Fetch files, several at once; see `fetched`."""
+def fetch_all(place: Place, files: Iterable[tuple[Stored, str]]) -> None:
+    """Fetch files of outputs, by their names, several at once; see `fetched`."""
     files = [*files]
     away = [of for of in files if not (of[0].folder / of[1]).exists()]
     for folder in {output.folder for output, _ in files}:

@@ -64,7 +64,7 @@ def refresh_output(place: Place, folder: Path) -> None:
     if data is not None:
         _keep(f"{folder}/{MANIFEST_NAME}", data)
     else:
-        _forget(folder / MANIFEST_NAME, place)
+        _forget(folder / MANIFEST_NAME)
 
 
 def _refresh_below(place: Place, folder: Path) -> None:
@@ -80,7 +80,7 @@ def _refresh_below(place: Place, folder: Path) -> None:
         if path is not None and not _is_known(path, entry, gone.pop(path, None)):
             new[path] = entry
     for path in gone:
-        _forget(Path(path), place)
+        _forget(Path(path))
 
     def fetch(path: str) -> None:
         if (data := _read(place, new[path].key)) is not None:
@@ -190,7 +190,7 @@ def _keep(path: str, data: bytes, modified_ns: int | None = None) -> None:
     os.replace(temporary, path)  # noqa: PTH105
 
 
-def _forget(path: Path, place: Place) -> None:
+def _forget(path: Path) -> None:
     """Remove what has no object any more, and the files of an output with it."""
     if path.match(MANIFEST_NAME):
         _drop_files(path)
