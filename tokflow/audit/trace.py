@@ -237,9 +237,10 @@ def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
         names = expression.names if expression else ()
         table = documents_of(shard, names, columns_of_attributes(selection)).columns
         values = {name: table[name][document].as_py() for name in names}
-        is_whole = (isinstance(of, float) and of.is_integer() for of in values.values())
-        pairs = zip(values.items(), is_whole, strict=True)
-        values = {name: int(of) if whole else of for (name, of), whole in pairs}
+        values = {
+            name: int(of) if isinstance(of, float) and of.is_integer() else of
+            for name, of in values.items()
+        }
     return DocumentTrace(
         raw_file=raw_file,
         row=row,

@@ -9,7 +9,6 @@ recorded anew, and an asset without partitions after a run that was to make it a
 import logging
 import sys
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from itertools import islice
 from typing import TypeAlias, get_type_hints
 
 import dagster as dg
@@ -59,15 +58,14 @@ _Planned = get_type_hints(_event_of, vars(sys.modules[dg.DagsterEvent.__module__
 def mark_failed(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
     dataset: Dataset,
-    outputs: Iterable[FailedOutput],
+    outputs: Sequence[FailedOutput],
 ) -> None:
     """Let Dagster show these outputs as failed once this run has failed; at most `MAX_MARKED`."""
-    outputs = iter(outputs)
-    for stage, name, partition in islice(outputs, MAX_MARKED):
+    for stage, name, partition in outputs[:MAX_MARKED]:
         planned = _Planned(asset_key(dataset, stage, name), partition=partition)
         event = _event_of(context.run.job_name, "", planned)
         context.instance.report_dagster_event(event, context.run.run_id, log_level=logging.DEBUG)
-    if num_more := sum(1 for _ in outputs):
+    if (num_more := len(outputs) - MAX_MARKED) > 0:
         said = counted(num_more, "more output")
         context.log.warning("%s failed, which the pages of assets do not show as failed", said)
 

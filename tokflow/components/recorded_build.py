@@ -185,9 +185,9 @@ def _build_one(
     warnings = _said(failed, dg.AssetCheckSeverity.WARN)
     failure = _failure(build.graph, built, options, problems)
     needed = needed_for(FOR_MIXTURES, dataset) if is_source else None
-    red = failed_outputs(graph, built.failed, made=built.made, needed=needed) if failure else ()
+    red = failed_outputs(graph, built.failed, made=built.made, needed=needed) if failure else []
     checks = [*recorder.results, *check_of_files(context, dataset)]
-    return RecordedBuild(built, problems, warnings, failure, num_recorded, [*red], checks)
+    return RecordedBuild(built, problems, warnings, failure, num_recorded, red, checks)
 
 
 def _checked(

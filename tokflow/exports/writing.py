@@ -189,7 +189,7 @@ class ExportWriter(Writer):
             made = [replace(part, within=segment.within) for part in made]
         # A part without tokens, or sequences, has no file.
         made = [of for of in made if (of.num_sequences if layout.is_packed else of.num_tokens)]
-        last = LastExport(self.last) if self.last else None
+        last = LastExport(self.last) if self.last and not segment else None
         shards, linked = Shards(), dict[str, FileEntry]()
         for part in made:
             own = [] if segment else shards_of(part, self.config, self.recipe)

@@ -91,16 +91,12 @@ class ShuffledBlocks:
     _blocks: Permutation = field(init=False, repr=False, compare=False)
     _short_place: int = field(init=False, repr=False, compare=False)
     """The place of the last block in the order of blocks."""
-    _num_missing: int = field(init=False, repr=False, compare=False)
-    """Rows that the last block is short of."""
 
     def __post_init__(self) -> None:
         num_blocks = max(1, -(-self.num_rows // self.rows_of_a_block))
         blocks = Permutation(num_blocks, self.seed, f"epoch {self.epoch} blocks")
         object.__setattr__(self, "_blocks", blocks)
         object.__setattr__(self, "_short_place", blocks.places_of(num_blocks - 1))
-        num_missing = num_blocks * self.rows_of_a_block - self.num_rows
-        object.__setattr__(self, "_num_missing", num_missing)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -129,6 +125,11 @@ class ShuffledBlocks:
         block_places = self._block_places(mixed)
         blocks = self._blocks.at(block_places)
         return blocks * self.rows_of_a_block + mixed - self._first_rows(block_places)
+
+    @property
+    def _num_missing(self) -> int:
+        """Rows that the last block is short of."""
+        return len(self._blocks) * self.rows_of_a_block - self.num_rows
 
     def _first_rows(self, block_places: Numbers) -> Numbers:
         """Return where the rows of the block at each place begin, blocks end to end."""
