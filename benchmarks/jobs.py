@@ -121,11 +121,29 @@ def share_ratio(result, jobs):
     return result.wall_seconds / (statistics.median(result.at_once_seconds) / jobs)
 
 
+def serial_seconds(alone, result, jobs):
+    """Return the seconds that one core works while the others wait, for a start, an end, or a last
+    task: of one job's time `alone` that of N jobs is serial + slowed * (alone - serial) / N, and
+    that of N runs at once tells how much the cores slow each other down."""
+    slowed = statistics.median(result.at_once_seconds) / alone
+    serial = (result.wall_seconds - slowed * alone / jobs) / max(1 - slowed / jobs, 1e-9)
+    return min(max(serial, 0.0), alone)
+
+
+def predicted(alone, serial):
+    """Return what the serial share lets more cores reach, if they do not slow each other down."""
+    times = (f"{serial + (alone - serial) / cores:.1f} s on {cores}" for cores in (16, 64))
+    return f"serial {serial:.2f} s ({serial / alone:.0%} of 1 job): {', '.join(times)} cores"
+
+
 def judged(blocks):
     """Yield a line per aim: met or MISSED; `blocks` is a list of (title, results)."""
     for title, found in blocks:
         for jobs, result in found.items():
             if jobs > 1:
+                alone = found[1].wall_seconds
+                serial = serial_seconds(alone, result, jobs)
+                yield f"  {title}, {jobs} jobs: {predicted(alone, serial)}"
                 ratio = share_ratio(result, jobs)
                 numbers = f"{jobs} jobs take {ratio:.2f} times their share of {jobs} runs at once"
                 yield line(title, ratio <= SHARE_RATIO, f"{numbers}, aim {SHARE_RATIO}")
