@@ -4,11 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import scale
-from benchmarks.scale_costs import FINEWEB, Machine, StoreSpeed
 from benchmarks.scale_measured import steps_on
 from benchmarks.scale_requests import Shape, built, got, put, total
-from benchmarks.scale_stages import Task, seconds_of
 from tokflow.documents import ranges
 from tokflow.exports import writing
 from tokflow.pipeline import output_tasks
@@ -16,15 +13,6 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.store.remote.places import objects_at
 from tokflow_tests.object_store import UNIT, ObjectStore, let_parts_be_short
 from tokflow_tests.tiny import build, declare
-
-SLOW = Machine(name="one core", num_cores=1, bytes_per_second=100, dollars_per_hour=1, core_speed=1)
-INSTANT = StoreSpeed(
-    first_byte_seconds=0,
-    put_seconds=0,
-    connection_bytes_per_second=1e12,
-    puts_per_second=1e12,
-    gets_per_second=1e12,
-)
 
 
 def test_the_model_says_exactly_which_requests_a_build_and_a_plan_make(
@@ -77,18 +65,3 @@ def test_so_it_does_of_a_file_that_goes_and_comes_in_parts(
         objects.get_file("file", path, num_bytes)
 
     assert (+sent, +received) == (put(num_bytes), got(num_bytes))
-
-
-def test_workers_wait_for_their_cores_and_for_the_network():
-    task = Task(seconds=3, num_puts=1)
-    assert seconds_of(task, 8, num_machines=2, machine=SLOW, speed=INSTANT) == pytest.approx(12)
-    task = Task(read_bytes=500, read_requests=1, seconds=3)
-    assert seconds_of(task, 8, num_machines=2, machine=SLOW, speed=INSTANT) == pytest.approx(20)
-
-
-def test_the_tables_name_every_stage_and_both_clouds():
-    printed = "\n".join(scale.report(scale.scaled(FINEWEB, 1e10)))
-
-    for stage in scale.stages_of(FINEWEB):
-        assert stage.name in printed
-    assert printed.count("requests ") >= 2

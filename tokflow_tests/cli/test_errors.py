@@ -13,7 +13,7 @@ from typer.testing import Result
 
 from tokflow.errors import TokflowError
 from tokflow.store.manifest import checksum
-from tokflow_tests.cli.commands import refused, run
+from tokflow_tests.cli.commands import run
 from tokflow_tests.outputs import edit_manifest
 from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
@@ -55,12 +55,6 @@ def test_a_position_past_the_end_is_told_however_large(option: str, number: int,
     assert has_four_parts(result) or "a stream of tokens" in result.stderr
 
 
-def test_more_sequences_than_anyone_reads_are_wrong_usage(built: Path):
-    message = refused("inspect", export_of(built, "bin"), "--sequences", HUGE)
-
-    assert "1000000" in message  # the limit; the words around it are those of typer
-
-
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -82,16 +76,6 @@ def test_garbage_in_a_manifest_is_told_with_its_field(
     assert result.exit_code == 1
     assert has_four_parts(result)
     assert told in result.stderr
-
-
-def test_a_manifest_of_a_number_too_long_to_read_is_damaged(folder: Path):
-    output = export_of(folder, "bin")
-    (output / "_tokflow/manifest.json").write_text("9" * 5_000)
-
-    result = run("inspect", output)
-
-    assert result.exit_code == 1
-    assert has_four_parts(result)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +107,6 @@ def test_a_config_that_is_no_file_of_text_is_told(name: str):
 
     assert result.exit_code == 2
     assert has_four_parts(result)
-
-
-def test_a_name_that_is_no_utf8_is_told(tmp_path: Path):
-    result = run("plan", "--config", f"{tmp_path}/\udcff", "--json")
-
-    assert result.exit_code == 2
-    assert r"\udcff" in result.stderr
-    assert "expected" in json.loads(result.stdout)["error"]
 
 
 def break_down(*arguments: object, **more: object) -> None:

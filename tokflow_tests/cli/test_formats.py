@@ -22,13 +22,6 @@ def test_formats_are_listed_with_what_they_are_made_of():
     ]
 
 
-def test_one_format_is_shown_with_its_files_and_options():
-    result = run("formats", "megatron")
-
-    assert "_document.idx" in result.stdout
-    assert "key = 'text'" in result.stdout
-
-
 def test_formats_as_json():
     [mds] = json_of("formats", "mds")["formats"]
 

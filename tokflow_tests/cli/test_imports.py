@@ -89,12 +89,3 @@ def test_an_inspection_imports_no_engine_and_no_other_format_and_nothing_is_look
     assert imported & (HEAVY | other_formats("bin")) == set()
     assert threads == "1"
     assert num_frozen > 10_000
-
-
-def test_a_worker_imports_no_yaml_and_no_command_line():
-    code = "import json, sys, tokflow.pipeline.tasks\nprint(json.dumps(sorted(sys.modules)))"
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-
-    imported = set(json.loads(done.stdout))
-    assert imported & (HEAVY | BY_PARQUET | other_formats() | {"yaml", "typer", "rich"}) == set()

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokflow
-from tokflow.raw import config as raw_config
 from tokflow.store.zstd import zstd
 from tokflow_tests.chats import chat, save_chat_tokenizer
 from tokflow_tests.cli.commands import json_of, refused, run
@@ -123,16 +122,6 @@ def test_a_tokenizer_is_named_as_people_call_it(tmp_path: Path):
     assert written["tokenizer"] == {"kind": "huggingface", "name": "tok"}
     assert load_dataset(tmp_path / "a.yaml").tokenizer.name == "tok"
     assert "will be trained" not in printed
-
-
-@pytest.mark.parametrize("named", ["no/tokenizer.json", "./no"])
-def test_a_tokenizer_on_this_disk_that_is_not_there_is_refused(tmp_path: Path, named: str):
-    write(tmp_path / "a.jsonl")
-
-    result = run("init", "a.jsonl", "--tokenizer", named)
-
-    assert (result.exit_code, f"found no file {named!r}" in result.stderr) == (2, True)
-    assert not (tmp_path / "a.yaml").exists()
 
 
 CHAT = chat("Hello there", "General Kenobi")
@@ -335,16 +324,6 @@ def test_no_dataset_of_the_project_is_disabled_or_hidden(
     assert sorted(project.rglob("*")) == before
 
 
-def test_a_folder_component_above_is_no_hindrance(project: Path):
-    type_ = "dagster.DefsFolderComponent"
-    (project / "mine/defs/some/defs.yaml").write_text(f"type: {type_}\n")
-
-    written = json_of("init", "a.jsonl", "--output", "mine/defs/some/new/defs.yaml")
-
-    assert written["commands"][0] == "tokflow plan new"
-    assert json_of("plan", "new")["datasets"][0]["num_files"] == 1
-
-
 def test_a_folder_of_save_to_disk_stands_for_itself_and_its_splits(tmp_path: Path):
     save_splits(tmp_path / "data/saved")
     shutil.copy(tmp_path / "data/saved/train/data-00000-of-00001.arrow", "data/saved/cache-1.arrow")
@@ -375,18 +354,3 @@ def test_a_dataset_of_the_hub_is_looked_at_by_its_smallest_file(hub: Hub, tmp_pa
     assert fetched == ["test-0.parquet"]
     assert made.exit_code == 0, made.output
     assert "      test: {source_split: test}\n" in Path("number-tales.yaml").read_text()
-
-
-def test_many_small_files_are_grouped_and_it_is_said_what_that_saves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(raw_config, "MANY_FILES", 3)
-    (tmp_path / "raw").mkdir()
-    for name in "abc":
-        write(tmp_path / f"raw/{name}.jsonl")
-
-    said = run("init", "raw/*.jsonl", "--name", "a").stdout
-
-    assert "each: 3 partitions; `raw: {group: 250}` makes 1, which are built about " in said
-    [dataset] = json_of("run", "--config", "a.yaml")["datasets"]
-    assert {of["name"] for of in dataset["outputs"] if of["stage"] == "tokens"} == {"group/a.jsonl"}

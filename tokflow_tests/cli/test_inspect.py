@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from tokflow_tests.chats import chat, chat_dataset
-from tokflow_tests.cli.commands import json_of, refused, run
-from tokflow_tests.tiny import TEXTS, build, write_raw, write_yaml
+from tokflow_tests.cli.commands import run
+from tokflow_tests.tiny import build, write_raw
 
 
 def test_an_inspection_marks_where_documents_begin(store: Path):
@@ -48,39 +48,9 @@ def test_an_inspection_of_chats_ticks_what_is_supervised(tmp_path: Path):
     ) in result.stdout
 
 
-def test_the_json_of_an_inspection_has_the_manifest(store: Path):
-    document = json_of("inspect", store / "tokens/a.jsonl", "--sequences", "1")
-
-    assert document["manifest"]["counts"]["num_tokens"] == 29
-    assert document["excerpts"][0]["segments"][0]["text"] == "one<eos>"
-
-
-def test_an_inspection_says_what_is_shuffled(tmp_path: Path):
-    write_raw(tmp_path, TEXTS)
-    shuffle = {"seed": 7, "documents": "file", "sequences": True}
-    run("run", "--config", write_yaml(tmp_path, shuffle=shuffle, exports=["bin", "parquet"]))
-    store = tmp_path / "store/small"
-
-    stream, sequences, split = (
-        run("inspect", store / place).stdout.splitlines()
-        for place in ("exports/bin", "exports/parquet", "split/a.jsonl")
-    )
-
-    documents = "shuffled     documents, seed 7"
-    assert [line for line in stream + split if "shuffled" in line] == [documents] * 2
-    assert [line for line in sequences if "shuffled" in line] == [
-        documents,
-        "shuffled     sequences, seed 7",
-    ]
-
-
 def test_a_page_of_an_export_is_written_and_its_size_printed(store: Path, tmp_path: Path):
     result = run("inspect", store / "exports/parquet", "--html", tmp_path / "page.html")
 
     assert result.exit_code == 0
     size = (tmp_path / "page.html").stat().st_size
     assert result.stdout == f"viewer: {tmp_path}/page.html, {size / 1000:.1f} kB\n"
-
-
-def test_the_options_of_a_page_are_refused_without_one(store: Path):
-    assert "add `--html FILE`" in refused("inspect", store / "exports/parquet", "--first", "3")

@@ -1,8 +1,6 @@
 """Commands that are told to end, by Ctrl-C or by a batch system."""
 
-import json
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +43,3 @@ def test_a_command_that_is_told_to_end_while_it_is_imported_says_so(
 
     assert result.stderr == "error: interrupted; finished outputs stay, run again to go on\n"
     assert result.exit_code == status
-
-
-def test_a_command_that_cannot_be_imported_is_an_error_in_its_json_too(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setitem(sys.modules, "tokflow.cli.formats", None)
-
-    result = run("formats", "--json")
-
-    assert json.loads(result.stdout)["error"]["where"] == "tokflow formats"
-    assert result.stderr.startswith("error: tokflow formats: ")
-    assert result.exit_code == 1

@@ -7,7 +7,7 @@ import yaml
 
 from tokflow.raw import config as raw_config
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.tiny import write_raw, write_yaml
+from tokflow_tests.tiny import write_yaml
 
 
 def test_a_plan_names_what_is_missing_and_why(store: Path, config: Path):
@@ -22,12 +22,6 @@ def test_a_plan_names_what_is_missing_and_why(store: Path, config: Path):
     assert lines[2].startswith("sequences  a.jsonl and 2 more ")
     assert lines[2].endswith("config changed (sequence_length: 8 to 16)")
     assert [line.split()[0] for line in lines[3:]] == ["export"]
-
-
-def test_the_plan_of_what_is_built_is_one_sentence(store: Path, config: Path):
-    result = run("plan", "--config", config)
-
-    assert result.stdout == "small: nothing to build: 13 outputs of 3 files are up to date\n"
 
 
 def test_the_json_of_a_plan_has_causes_and_bytes(config: Path):
@@ -68,16 +62,6 @@ def test_a_plan_of_a_bad_file_says_what_failed_and_when(config: Path):
     assert failures["b.jsonl"]["message"] in told
     assert failures["b.jsonl"]["time"].endswith("+00:00")
     assert {of["failure"] for of in document["missing"] if of["stage"] != "tokens"} == {None}
-
-
-def test_a_plan_that_cannot_be_run_ends_with_the_status_of_the_run(tmp_path: Path):
-    write_raw(tmp_path, {"a.jsonl": ["one"]})
-    config = write_yaml(tmp_path, tokenizer="no/such.json")
-
-    planned, ran = (run(command, "--config", config) for command in ("plan", "run"))
-
-    assert (planned.exit_code, ran.exit_code) == (2, 2)
-    assert "no/such.json', which is missing" in planned.stderr
 
 
 def test_a_dataset_without_raw_files_does_not_keep_the_others_from_being_planned(

@@ -1,15 +1,12 @@
 import gzip
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tokflow.cli import progress
 from tokflow.cli.progress import Bars
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import declare_small, load_dataset
 
 
@@ -41,18 +38,3 @@ def test_the_bar_of_a_compressed_file_takes_its_text_for_four_times_as_large(
     assert progress.raw_per_text(plan) == 1.0  # a small file is not asked
     monkeypatch.setattr(progress, "LARGE_BYTES", 1)
     assert progress.raw_per_text(plan) == 0.25
-
-
-def test_the_bar_of_a_mixture_goes_by_the_columns_of_its_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(progress, "LARGE_BYTES", 1)
-    (tmp_path / "code").mkdir()
-    pq.write_table(pa.table({"body": ["said again " * 9_000]}), tmp_path / "code/a.parquet")
-    fields = {"raw": {"files": "code/*.parquet"}, "documents": {"text": "body"}}
-    source = load_dataset(declare_source(tmp_path, "code", {}, **fields))
-    mixed = declare_mixture(tmp_path, {"sources": {"code": {"epochs": 1}}})
-
-    ratios = [progress.raw_per_text(make_plan(of)) for of in (source, mixed)]
-
-    assert ratios[0] == ratios[1] < 1

@@ -69,12 +69,6 @@ def test_names_choose_of_the_datasets_of_configs(two: list[str | Path]):
     )
 
 
-def test_a_file_in_place_of_a_dataset_asks_for_config(two: list[str | Path]):
-    result = run("run", two[1])
-
-    assert (result.exit_code, "found a file; write --config " in result.stderr) == (2, True)
-
-
 @pytest.mark.parametrize("command", ["run", "verify"])
 def test_an_error_that_arises_after_parsing_names_the_dataset(
     command: str, two: list[str | Path], tmp_path: Path

@@ -17,22 +17,6 @@ def closing_of(folder: Path, capsys: pytest.CaptureFixture[str], **fields: Any) 
     return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("report", [True, False])
-def test_the_report_of_a_declared_dataset_is_left_to_a_command_that_is_named(
-    *,
-    report: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr("tokflow.cli.summary.has_report", lambda: True)
-    made = declare_small(tmp_path, exports=["bin"], report=report)
-
-    print_summary(make_plan(made), build_dataset(made), is_declared=True)
-
-    assert ("tokflow report small" in capsys.readouterr().out.splitlines()) is report
-
-
 def test_how_full_rows_are_is_said_once_and_nothing_where_no_export_has_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -168,36 +152,3 @@ def test_where_only_an_export_failed_nothing_else_is_blamed(
 
     assert "not built: bin; see the errors below" in lines
     assert not [line for line in lines if line.startswith(("exports:", "export "))]
-
-
-def test_without_a_tokenizer_there_is_no_table_of_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    tokenizer = {"kind": "trained", "vocab_size": 300, "special_tokens": ["a"]}
-
-    lines = closing_of(tmp_path, capsys, tokenizer=tokenizer)
-
-    assert lines[:2] == ["", "not built: tokenizer; see the errors below"]
-    assert lines[2] == "exports: not made, since there is no tokenizer"
-
-
-def test_the_batch_of_pairs_is_loaded_from_an_export_that_keeps_the_loss_mask(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw/a.jsonl").write_text('{"q": "one", "a": "two"}\n')
-    fields: dict[str, Any] = {"documents": {"prompt": "q", "completion": "a"}}
-
-    [of_both] = [
-        line
-        for line in closing_of(tmp_path, capsys, exports=["bin", "parquet"], **fields)
-        if line.startswith("rows = ")
-    ]
-    [of_bin] = [
-        line
-        for line in closing_of(tmp_path, capsys, exports=["bin"], **fields)
-        if line.startswith("rows = ")
-    ]
-
-    assert "exports/parquet/latest" in of_both
-    assert "exports/bin/latest" in of_bin

@@ -1,21 +1,16 @@
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
-import typer
 from rich.console import Console
 
 from tokflow.cli import terminal
 from tokflow.cli.terminal import (
-    described_left_out,
     print_error,
     print_styled,
     print_table,
-    reports_errors,
 )
-from tokflow.raw import LeftOut
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
@@ -34,20 +29,6 @@ def test_a_run_and_a_plan_name_what_a_pattern_matches_and_is_not_read(tmp_path: 
         assert document["datasets"][0]["left_out"] == [entry]
 
 
-def test_five_are_named_and_the_others_counted():
-    found = [LeftOut(path=f"s3://bucket/{number}", found="a folder") for number in range(7)]
-
-    assert described_left_out(found).endswith("s3://bucket/4 (a folder), and 2 more")
-
-
-def test_an_exit_amid_a_command_is_an_error(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(typer.Exit) as end, reports_errors("exit", {}):
-        sys.exit(0)
-
-    assert end.value.exit_code == 1
-    assert "found SystemExit: 0" in capsys.readouterr().err
-
-
 LONG = "a/path/" * 60 + "[red]file[/]"
 
 
@@ -61,12 +42,6 @@ def test_a_table_in_a_pipe_is_plain_and_has_a_line_for_each_row(
         f"{LONG}   1,200  new",
         f"{'b':<{len(LONG)}}       7",
     ]
-
-
-def test_rows_that_are_not_shown_are_counted(capsys: pytest.CaptureFixture[str]):
-    print_table(("file",), [(str(number),) for number in range(1_234)], max_rows=2)
-
-    assert capsys.readouterr().out.splitlines() == ["file", "   0", "   1", "and 1,232 more"]
 
 
 def test_a_terminal_gets_colours_and_no_markup_of_the_users_text(

@@ -9,7 +9,6 @@ from typer.testing import Result
 from tokflow.pipeline.mixture import graph_of
 from tokflow_tests import special
 from tokflow_tests.cli.commands import run as run_command
-from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import load_dataset, write_yaml
 
 
@@ -104,46 +103,6 @@ def test_numbers_are_those_of_the_file_without_bos_and_eos(file: Path):
     assert shown["folder"] is None
 
 
-def test_the_text_of_the_file_is_in_the_field_that_is_named(tmp_path: Path):
-    path = tmp_path / "measured.jsonl"
-    path.write_text('{"body": {"own": "a word"}}\n')
-
-    [shown] = json_of("--tokenizer", "bytes", "--file", path, "--text", "body.own")
-    [without] = json.loads(run("--tokenizer", "bytes", "--file", path, "--json").stdout)[
-        "tokenizers"
-    ]
-
-    assert shown["sample"]["num_tokens"] == 6
-    assert "text" in without["error"]["expected"]
-
-
-def test_of_a_large_file_documents_are_read_until_they_are_4_mb(tmp_path: Path):
-    many = tmp_path / "many.jsonl"
-    many.write_text("".join(f'{{"text": "{"b" * 1_000}"}}\n' for _ in range(8_000)))
-
-    [shown] = json_of("--tokenizer", "bytes", "--file", many)
-
-    assert 4_000_000 <= shown["sample"]["num_bytes"] < 6_000_000
-    assert shown["sample"]["num_bytes"] == 1_000 * shown["sample"]["num_documents"]
-    assert "measured on the first 4." in run("--tokenizer", "bytes", "--file", many).stdout
-
-
-def test_one_that_fails_leaves_the_others_standing(tmp_path: Path, file: Path):
-    missing = tmp_path / "missing.json"
-    arguments = ("--tokenizer", missing, "--tokenizer", "bytes", "--file", file)
-
-    result = run(*arguments)
-    as_json = run(*arguments, "--json")
-
-    assert (result.exit_code, as_json.exit_code) == (2, 2)
-    assert table_of(result.stdout)["kind"] == ["bytes"]
-    assert result.stderr.startswith(f"error: {missing}: tokenizer.name: expected an existing file")
-    failed, shown = json.loads(as_json.stdout)["tokenizers"]
-    assert failed["title"] == str(missing)
-    assert "which is missing" in failed["error"]["found"]
-    assert shown["vocab_size"] == 258
-
-
 def test_chats_are_measured_as_their_template_writes_them(tmp_path: Path):
     chats = tmp_path / "raw" / "chats.jsonl"
     chats.parent.mkdir()
@@ -154,16 +113,3 @@ def test_chats_are_measured_as_their_template_writes_them(tmp_path: Path):
     [column] = json_of("--config", write_yaml(tmp_path, documents=documents))
 
     assert column["sample"]["num_tokens"] == len("user: hi")
-
-
-def test_the_tokenizer_of_a_mixture_is_measured_as_its_first_source_is_read(tmp_path: Path):
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code/a.jsonl").write_text('{"body": "a word"}\n')
-    declare_source(tmp_path, "code", {}, documents={"text": "body"})
-    declare_mixture(tmp_path, {"sources": {"code": {"epochs": 1}, "prose": {"epochs": 1}}})
-
-    [report] = json_of("--config", tmp_path / "mixed.yaml")
-
-    assert report["title"] == "mixed"
-    assert report["sample"]["path"] == str(tmp_path / "code/a.jsonl")
-    assert report["sample"]["num_chars"] == len("a word")

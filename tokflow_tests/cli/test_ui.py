@@ -1,8 +1,4 @@
-import json
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -65,17 +61,6 @@ def test_a_port_that_is_taken_is_said_before_anything_starts():
         assert "take a free port: --port 0" in refused("ui", "--port", server.getsockname()[1])
 
 
-def test_a_web_server_that_is_not_installed_is_said_with_the_extra_that_brings_it(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setitem(sys.modules, "dagster_webserver", None)  # as if there were none
-
-    message = refused("ui")
-
-    assert "expected Dagster's web server, which comes with the extra ui" in message
-    assert "pip install 'dagster-tokflow[ui]'" in message
-
-
 PROJECTS = {
     "": ("tokflow.definitions", ["--module-name", "tokflow.definitions"]),
     "[tool.ruff]": ("tokflow.definitions", ["--module-name", "tokflow.definitions"]),
@@ -105,12 +90,6 @@ def test_a_project_s_own_definitions_are_loaded_under_the_name_of_dagster_dev(
     assert (location.name, list(location.options)) == PROJECTS[pyproject]
 
 
-def test_a_workspace_yaml_is_left_to_dagster(tmp_path: Path):
-    (tmp_path / "workspace.yaml").write_text("load_from: []\n")
-
-    assert code_location(tmp_path) is None
-
-
 def test_state_is_where_tokflow_run_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
@@ -125,29 +104,3 @@ def test_state_is_where_tokflow_run_keeps_it(tmp_path: Path, monkeypatch: pytest
     assert home() == str(tmp_path)
     monkeypatch.setenv("DAGSTER_HOME", "/another")
     assert home() == "/another"
-
-
-def test_the_web_ui_has_the_environment_of_the_user_and_not_that_of_a_command(tmp_path: Path):
-    code = (
-        "import json, os, subprocess, sys\n"
-        "from tokflow.cli import main\n"
-        "class Shown(subprocess.Popen):\n"
-        "    def __init__(self, command, env, **other):\n"
-        "        print(json.dumps(env), file=sys.stderr, flush=True)\n"
-        "        os._exit(1)\n"
-        "subprocess.Popen = Shown\n"
-        "main()\n"
-    )
-    spared = {"OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS"}
-    asked = {name: os.environ[name] for name in os.environ if name not in spared}
-    asked |= {"OPENBLAS_NUM_THREADS": "1", "DAGSTER_HOME": str(tmp_path)}
-
-    done = subprocess.run(
-        [sys.executable, "-c", code, "ui", "--port", "0"],
-        env=asked,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert json.loads(done.stderr) == asked | {"DAGSTER_DISABLE_TELEMETRY": "1"}

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tokflow.store.remote.places import objects_at
-from tokflow_tests.cli.commands import refused, run
+from tokflow_tests.cli.commands import run
 from tokflow_tests.hub import Hub
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import SMALL, TEXTS, load_dataset, write_raw, write_yaml
@@ -68,22 +68,6 @@ def test_a_command_finds_what_another_machine_built_and_shows_urls(
     assert str(machine / "cache") not in result.output
 
 
-@pytest.mark.parametrize(
-    ("command", "parents"),
-    [("inspect", []), ("trace --token 0", ["split/a.jsonl", "tokens/a.jsonl"])],
-)
-def test_of_one_export_no_manifests_come_but_those_that_are_needed(
-    command: str, parents: list[str], url: str, machine: Path
-):
-    verb, *options = command.split()
-    result = run(verb, f"{url}/small/exports/bin/latest", *options)
-
-    assert result.exit_code == 0, result.output
-    places = [path.parents[2] for path in (machine / "cache").rglob("_tokflow/manifest.json")]
-    here = sorted(place.relative_to(place.parents[1]).as_posix() for place in places)
-    assert here == sorted(["exports/bin", "small/tokenizer", *parents])
-
-
 def test_a_mixture_is_read_with_the_manifests_of_its_sources(url: str, machine: Path):
     sources = {name: {"epochs": 1, "config": f"{name}.yaml"} for name in ("one", "two")}
     for name in sources:
@@ -100,12 +84,6 @@ def test_a_mixture_is_read_with_the_manifests_of_its_sources(url: str, machine: 
     assert "  characters 0 to 1" in result.stdout, result.output
     shutil.rmtree(machine / "cache")
     assert run("verify", f"{url}/mix").stdout.endswith("outputs: all well\n")
-
-
-def test_a_url_without_a_store_is_wrong_usage(url: str, machine: Path):
-    message = refused("inspect", f"{url}/smal/")
-
-    assert message.startswith(f"error: {url}/smal: expected a store")
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")

@@ -97,18 +97,6 @@ def test_a_run_that_fails_for_another_reason_too_is_a_failure(config: Path):
     assert run("run", "--config", wrong, "--config", config).exit_code == 1
 
 
-def test_whoever_takes_no_output_is_told_nothing(config: Path):
-    result = subprocess.run(
-        f"{sys.executable} -m tokflow run --config {config} >&-",
-        shell=True,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert (result.returncode, result.stderr) == (0, "")
-
-
 def test_whoever_stops_reading_stops_the_command_quietly(store: Path):
     result = subprocess.run(
         f"{sys.executable} -m tokflow verify {store} | head -1",
@@ -120,9 +108,3 @@ def test_whoever_stops_reading_stops_the_command_quietly(store: Path):
 
     assert result.stdout.startswith("ok  tokenizer")
     assert result.stderr == ""
-
-
-def test_help_says_that_a_file_is_not_in_dagsters_history():
-    help_of_run = run("run", "--help").stdout.replace("│", "")
-
-    assert "not recorded in Dagster's history" in " ".join(help_of_run.split())

@@ -1,4 +1,3 @@
-import json
 import re
 from pathlib import Path
 
@@ -24,17 +23,6 @@ def test_a_broken_output_fails_the_verification(store: Path, config: Path):
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: {folder}/tokens.bin: expected 58 bytes, found 0; ")
     assert "failed  tokens of a.jsonl" in result.stdout
-
-
-def test_the_json_of_a_verification_counts_the_problems(store: Path):
-    (store / "exports/bin/latest/train.bin").write_bytes(b"")
-
-    result = run("verify", store / "exports/bin", "--json")
-
-    assert result.exit_code == 1
-    document = json.loads(result.stdout)
-    assert document["num_problems"] == 1
-    assert document["outputs"][0]["name"] == "export bin"
 
 
 def test_all_documents_of_a_dataset_are_compared_with_the_reference_and_those_of_a_path_are_not(

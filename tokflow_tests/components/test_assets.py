@@ -1,7 +1,6 @@
 """The assets of a dataset, run by Dagster."""
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,7 @@ import pytest
 
 from tokflow.audit.checks import Checker
 from tokflow.components import make_definitions
-from tokflow.components.checks import check_result
-from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import sync_files
-from tokflow.components.history import code_version
 from tokflow.components.reports import report
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
@@ -183,14 +179,6 @@ def of_first_part(parts: dg.MetadataValue[str]) -> dict[str, str]:
     return shown(dg.MetadataValue.md(first))
 
 
-def test_metadata_of_sequences_says_how_full_they_are(built: Case):
-    metadata = built.event("sequences", partition="a.txt").metadata
-    of_train = of_first_part(metadata["parts"])
-    assert of_train["fill"] == "100 %"
-    assert of_train["cut documents"] == "1"
-    assert metadata["num_sequences"].value > 0
-
-
 def test_metadata_of_an_export_has_the_statistics_of_each_part(built: Case):
     [bin_, parquet] = [built.event("exports", name).metadata for name in ("bin", "parquet")]
     of_train = of_first_part(bin_["parts"])
@@ -216,41 +204,9 @@ def test_metadata_has_the_counts_of_the_manifest_and_the_speed(built: Case):
     assert built.data_version("tokens", partition="a.txt").startswith(details["fingerprint"])
 
 
-def test_the_log_of_a_run_says_what_was_made(built_by: tuple[Case, Result]):
-    case, result = built_by
-
-    logs = case.instance.all_logs(result.run_id)
-    said = [of.user_message for of in logs if of.level == logging.INFO and not of.is_dagster_event]
-    assert sorted(line.partition(":")[0] for line in said) == [
-        "3 files",
-        "export bin",
-        "export parquet",
-        "raw files",
-        "sequences",
-        "split",
-        "tokenizer",
-        *(f"tokens {key}" for key in KEYS),
-    ]
-
-
 def test_the_preview_shows_documents_and_their_ends(built: Case):
     preview = built.event("tokens", partition="a.txt").metadata["preview"].value
     assert preview == "```text\nfirst of a<eos>second of \na<eos>third of a<eos>\n```"
-
-
-def test_text_cannot_end_the_preview(tmp_path: Path):
-    made = build(declare(tmp_path, {"a.jsonl": ["```` <script>\x1b[31m\u202e"]}))
-
-    preview = report(made.of("tokens")[0]).metadata["preview"].value
-
-    assert preview == "`````text\n```` \n<script>\\x1b[31m\\u202e<eos>\n`````"
-
-
-def test_the_split_is_a_table_of_shares(built: Case):
-    table = str(built.event("split", partition="a.txt").metadata["parts"].value).split("\n")
-    assert table[2:4] == ["| part | train |", "| documents | 2 |"]
-    assert r"| share | 32\.35 \% |" in table
-    assert r"| part | no\_part |" not in table  # all is in a part
 
 
 def test_no_credentials_reach_dagster(case: Case):
@@ -338,21 +294,6 @@ def test_an_export_too_large_to_be_read_again_is_well_though_it_repeats_tokens(
     assert counts["train.num_repeated_tokens"] > 0
 
 
-def test_a_text_in_two_parts_is_a_warning(case: Case):
-    text = "a licence that stands at the head of every file"
-    case.write("a", f"{text}\nsomething else\n{text}\n")
-    build(case.dataset)
-
-    graph = graph_of(case.dataset)
-    splits = [graph.split(key) for key in KEYS]
-
-    [outcome] = Checker(graph).outcomes("split", splits, only=SHARED)
-    shared = check_result(dg.AssetKey(["small", "split"]), outcome)
-
-    assert (shared.passed, shared.severity.value) == (False, "WARN")
-    assert "a.txt:2" in str(shared.description)
-
-
 def test_an_export_shows_the_notices_of_its_dataset(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["parquet"])
 
@@ -360,28 +301,6 @@ def test_an_export_shows_the_notices_of_its_dataset(tmp_path: Path):
 
     [row] = metadata["notices"].records
     assert row.data == {"notice": "short rows: 2.5 tokens on average in parquet"}
-
-
-def test_an_export_of_rows_shows_its_columns(tmp_path: Path):
-    dataset = declare(
-        tmp_path,
-        {"a.jsonl": ["ab"]},
-        documents={"keep_columns": ["url"]},
-        packing={"strategy": "one_document"},
-        exports=[
-            {"format": "arrow", "columns": ["segment_ids"]},
-            {"format": "parquet", "columns": ["labels"], "rename": {"input_ids": "tokens"}},
-            {"format": "jsonl", "columns": ["labels"]},
-            "bin",
-        ],
-    )
-
-    assert columns_shown(dataset) == {
-        "arrow": ["input_ids", "segment_ids", "url"],
-        "parquet": ["tokens", "labels", "url"],
-        "jsonl": ["input_ids", "labels", "url"],
-        "bin": None,
-    }
 
 
 def test_the_columns_that_are_shown_are_those_of_the_files_of_each_part(tmp_path: Path):
@@ -501,25 +420,3 @@ def test_a_raw_file_that_changes_while_tokens_are_made_makes_them_stale(
     assert result.success, failure(result)
     assert case.not_fresh()["tokens:a.txt"] == "STALE"
     assert "tokens:b.txt" not in case.not_fresh()
-
-
-def changed(case: Case, before: dict, after: dict) -> set[str]:
-    """Return the assets that become stale when one shuffle is exchanged for another."""
-    versions = []
-    for shuffle in (before, after):
-        case.attributes["shuffle"] = shuffle
-        dataset = case.dataset
-        versions.append({(of[0], code_version(dataset, *of)) for of in asset_keys(dataset)})
-    return {stage for stage, _ in versions[1] - versions[0]}
-
-
-def test_a_shuffle_makes_stale_what_it_decides(case: Case):
-    case.attributes["exports"] = ["parquet"]
-    of_file = {"seed": 1, "documents": "file", "sequences": True}
-
-    assert changed(case, {"seed": 1, "sequences": True}, {"seed": 2, "sequences": True}) == {
-        "export"
-    }
-    assert changed(case, {"seed": 1, "sequences": True}, of_file) == {"split"}
-    case.attributes["exports"] = ["bin"]
-    assert changed(case, {"seed": 1, "sequences": True}, {"seed": 2, "sequences": True}) == set()

@@ -96,12 +96,6 @@ def test_what_was_missing_when_the_sensor_started_is_built_in_one_run(case: Case
     assert num_events(case, "exports", "parquet") == 1
 
 
-def test_a_look_that_finds_no_change_asks_for_nothing(case: Case, automation: Sensor):
-    assert automation.tick() == []
-    assert automation.said == "small: up to date"
-    assert len(str(automation.cursor)) < 500
-
-
 CHANGES: dict[str, Callable[[Case], Any]] = {
     "edit": lambda case: case.write("b", "new\ntext\n"),
     "add": lambda case: case.write("d", "new\n"),
@@ -334,14 +328,6 @@ def test_a_failed_run_that_dagster_cannot_repeat_is_not_waited_for(
         assert "(FAILURE) left" in automation.said
         [run] = instance.get_runs()
         assert run.is_complete_and_waiting_to_retry == (by == "dagster")
-
-
-def test_without_files_nothing_is_asked_for_and_it_is_said_why(case: Case):
-    case.attributes["raw"] = {"files": "nowhere/*.txt"}
-    automation = Sensor(case)
-
-    assert automation.tick() == []
-    assert "raw.files" in automation.said
 
 
 def test_a_file_that_is_being_written_waits(

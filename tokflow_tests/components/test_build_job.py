@@ -13,7 +13,6 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw import config as raw_config
 from tokflow_tests.dagster_case import KEYS, QUIET, Case, checks, failure, is_built, shown
-from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.wrong_engine import use_wrong_engine
 
 Result = dg.ExecuteInProcessResult
@@ -75,14 +74,6 @@ def test_the_job_has_all_assets_and_some_of_them_can_be_chosen(built: Case):
     some = job.get_subset(asset_selection={key})
     result = some.execute_in_process(QUIET, instance=built.instance, partition_key="a.txt")
     assert reported(result) == {"tokens": 1}
-
-
-def test_a_second_run_reports_nothing(built: Case):
-    second = build(built)
-
-    assert second.success, failure(second)
-    assert reported(second) == {}
-    assert checks(second) == []
 
 
 @is_built
@@ -239,17 +230,6 @@ def test_with_offsets_over_the_dataset_everything_is_fresh_after_a_file_changed(
 
     assert case.not_fresh() == {}
     assert reported(result)["split"] == 3
-
-
-def test_files_of_a_server_are_reported_as_they_were_fetched(case: Case):
-    with serving(Server(content=b"text")) as server:
-        case.attributes["raw"] = {"files": [server.url, "raw/b.txt"]}
-        results = [build(case), build(case)]
-
-    assert [failure(result) for result in results] == ["(no failure)"] * 2
-    assert reported(results[0])["raw"] == 2
-    assert reported(results[1]) == {}
-    assert case.not_fresh() == {}
 
 
 def test_what_a_transform_leaves_out_is_reported_and_its_source_is_a_code_version(case: Case):

@@ -50,23 +50,6 @@ def test_of_a_long_text_as_much_is_shown_as_dagster_shows_without_a_click():
         assert len(str(code_block(text).value)) <= MAX_CHARACTERS
 
 
-def test_of_many_rows_the_number_of_the_others_is_said():
-    rows = [{"file": f"f{number}", "num_tokens": number} for number in range(1_002)]
-
-    records = [of.data for of in rows_table(rows).records]
-
-    assert len(records) == 1_001
-    assert records[-1] == {"file": "and 2 more", "tokens": ""}
-
-
-def test_parts_stand_below_each_other():
-    rows = [{"part": f"p{number}", "num_tokens": 1_000 * number} for number in range(2)]
-
-    of_each = str(numbers_table(*rows).value).split("\n| | |\n")
-
-    assert of_each[1] == "| part | p1 |\n| tokens | 1\\,000 |"
-
-
 def test_what_is_not_known_is_not_shown_as_zero():
     assert shown(numbers_table({"num_tokens": 0, "bytes_per_token": 0.0})) == {"tokens": "0"}
 

@@ -2,11 +2,10 @@
 
 import logging
 
-import dagster as dg
 import pytest
 
 from tokflow.components import run_build_job
-from tokflow.components.dagster_names import asset_keys, parents
+from tokflow.components.dagster_names import asset_keys
 from tokflow.components.reports import MAX_CHARACTERS
 from tokflow.pipeline.mixture import graph_of
 from tokflow.store.store import Store
@@ -76,18 +75,6 @@ def test_a_build_in_a_process_leaves_the_report_to_the_next_job_and_one_is_enoug
 
 def _fail(*_: object) -> None:
     raise MemoryError("too little")
-
-
-def test_the_report_is_made_of_the_exports_or_of_what_is_made_last(case: Case):
-    case.attributes["report"] = True
-    of_exports = parents(case.dataset, "report")
-    case.attributes["exports"] = []
-
-    assert [key.path for key in of_exports] == [
-        ["small", "exports", "bin"],
-        ["small", "exports", "parquet"],
-    ]
-    assert list(parents(case.dataset, "report")) == [dg.AssetKey(["small", "sequences"])]
 
 
 def test_a_dataset_can_do_without_a_report(case: Case):

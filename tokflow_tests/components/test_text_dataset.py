@@ -212,13 +212,6 @@ def test_two_of_one_name_are_shown_once_as_an_error_that_names_both(project: Pat
     assert all(str(path) in str(said.description) for path in paths)
 
 
-def test_a_component_that_python_makes_is_a_dataset_too():
-    component = TextDataset.from_attributes_dict(attributes=ATTRIBUTES)
-
-    assert [dataset.name for dataset in component.datasets] == ["small"]
-    assert "small/tokens" in keys_of(dg.build_defs_for_component(component))
-
-
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
     return TextDataset.get_model_cls().model_json_schema()
@@ -314,10 +307,3 @@ def test_a_name_like_that_of_another_dataset_is_refused(tmp_path: Path):
     with pytest.raises(click.ClickException, match="found 'a_b' in "):
         scaffold(project, "a-b")
     assert scaffold(project, "a-c").exists()
-
-
-def test_what_fails_leaves_no_folder_that_dg_would_refuse(tmp_path: Path):
-    with pytest.raises(click.ClickException, match="expected yaml"):
-        scaffold(tmp_path, "new", "python")
-
-    assert not (tmp_path / "defs/new").exists()

@@ -205,15 +205,6 @@ def test_each_line_in_quotes_that_are_not_closed_counts_as_a_reject(tmp_path: Pa
     )
 
 
-def test_a_missing_nested_key_is_named_with_the_keys_beside_it(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"meta": {"body": "a"}, "meta.text": "b"}')
-
-    message = str(error_of(path, DocumentsConfig(text="meta.text")))
-
-    assert "expected the key 'text' in 'meta', found the keys 'body'; set documents.text" in message
-
-
 def test_a_field_that_no_record_has_is_an_error_and_no_rejects(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"id": 1, "content": "a"}\n{\n' + '{"id": 2}\n' * 9)

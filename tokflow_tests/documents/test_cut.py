@@ -158,12 +158,3 @@ def test_a_parquet_file_says_it_of_the_columns_that_are_read(tmp_path: Path):
     num_bytes = declared_text_bytes(path, path.stat().st_size, DocumentsConfig())
 
     assert 100_000 <= num_bytes <= 110_000
-
-
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.bz2", "a.parquet"])
-def test_else_four_times_the_size_of_a_packed_file_is_taken(name: str, tmp_path: Path):
-    assert declared(tmp_path, name, b"PAR1 damaged") == 4 * len(b"PAR1 damaged")
-
-
-def test_a_file_that_is_not_compressed_is_its_text(tmp_path: Path):
-    assert declared(tmp_path, "a.jsonl", TEXT) == len(TEXT)

@@ -66,13 +66,6 @@ def test_a_key_with_a_dot_is_none_for_no_config_can_name_it(tmp_path: Path):
     assert columns_of(path, DocumentsConfig()).texts == ["a.c", "d"]
 
 
-def test_txt_has_none(tmp_path: Path):
-    path = tmp_path / "a.txt"
-    path.write_text("{}")
-
-    assert columns_of(path, DocumentsConfig()) == ([], [], [])
-
-
 @pytest.mark.parametrize(
     ("name", "content", "fields"),
     [

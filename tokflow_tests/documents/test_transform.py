@@ -312,13 +312,6 @@ def test_limits_count_the_documents_that_are_made(
     assert found.counts == counts
 
 
-def test_txt_has_no_columns_for_a_record(tmp_path: Path):
-    path = write_records(tmp_path / "a.txt", [{"text": "x"}])
-
-    with pytest.raises(ConfigError, match=r"documents\.transform is to get several"):
-        find(path, config(tmp_path, "shown", text=("text", "other")))
-
-
 def test_the_source_and_the_version_decide_and_nothing_does_without_a_transform(tmp_path: Path):
     path = {tmp_path / "a.jsonl": 10}
     plain = deciding_fields(DocumentsConfig(), path)

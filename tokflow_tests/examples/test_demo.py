@@ -1,4 +1,3 @@
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -61,19 +60,6 @@ def test_text_is_decoded_as_declared_and_keeps_its_line_ends(source: bytes, text
     assert demo.decode_source(source) == text
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        b"x = 1\n\n\xe9",
-        b"# coding: no-such-encoding\n",
-        b"# coding: rot13\n",
-        b"# coding: raw_unicode_escape\n\\ud800",
-    ],
-)
-def test_what_does_not_decode_has_no_text(source: bytes):
-    assert demo.decode_source(source) is None
-
-
 def test_undecodable_and_repeated_files_are_left_out_and_counted(tmp_path: Path):
     roots = make_roots(tmp_path, {"lib/a.py": b"a", "lib/b.py": b"a", "lib/c.py": b"\xff"})
 
@@ -82,15 +68,6 @@ def test_undecodable_and_repeated_files_are_left_out_and_counted(tmp_path: Path)
     assert counts == dict.fromkeys(
         ("num_documents", "num_bytes", "num_repeated", "num_undecodable"), 1
     )
-
-
-def test_collecting_stops_before_the_document_that_passes_the_limit(tmp_path: Path):
-    roots = make_roots(tmp_path, FOUR_FILES)
-
-    counts = demo.collect(tmp_path / "raw", roots, max_bytes=11)
-
-    assert [row["content"] for row in read_rows(tmp_path / "raw")] == ["aaaa", "zzzz"]
-    assert counts == {"num_documents": 2, "num_bytes": 8}
 
 
 def test_a_complete_collection_is_not_made_again_and_an_incomplete_one_is(tmp_path: Path):
@@ -102,23 +79,3 @@ def test_a_complete_collection_is_not_made_again_and_an_incomplete_one_is(tmp_pa
     (tmp_path / "raw/part-2.parquet").unlink()
     assert demo.collect(tmp_path / "raw", roots) == made
     assert len(read_rows(tmp_path / "raw")) == 4
-
-
-def test_roots_without_source_files_are_an_error(tmp_path: Path):
-    with pytest.raises(FileNotFoundError, match="expected Python source files"):
-        demo.collect(tmp_path / "raw", {"stdlib": tmp_path})
-
-
-def test_the_command_says_what_it_did_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    roots = make_roots(tmp_path, FOUR_FILES)
-    monkeypatch.setattr(demo, "python_roots", lambda: roots)
-    monkeypatch.setattr(sys, "argv", ["demo", str(tmp_path / "raw")])
-
-    demo.main()
-    demo.main()
-
-    first, second = capsys.readouterr().out.splitlines()
-    assert "4 files, 4 documents, 0.0 MB" in first
-    assert "already there" in second

@@ -85,14 +85,6 @@ def test_a_version_is_known_by_whatever_the_server_reports(
     assert server.requests.count("GET") == num_downloads
 
 
-def test_an_empty_file_is_fetched(server: Server, tmp_path: Path):
-    server.content = b""
-
-    copy = fetched(server, tmp_path)
-
-    assert (copy.path.read_bytes(), copy.num_bytes) == (b"", 0)
-
-
 def test_a_file_that_changes_during_the_download_is_fetched_again(server: Server, tmp_path: Path):
     server.after_get = [b"second version"]
 
@@ -126,14 +118,6 @@ def test_offline_takes_the_newest_copy_without_asking(server: Server, tmp_path: 
     assert (raw.path, server.requests) == (copy.path, [])
     (copy.path.parent / MANIFEST_NAME).unlink()
     assert "found none;" in refusal(server, tmp_path, offline=True)
-
-
-def test_a_url_that_differs_in_its_query_is_another_file(server: Server, tmp_path: Path):
-    fetched(server, tmp_path)
-
-    read_raw_file(source_of(f"{server.url}?file=b"), store=tmp_path)
-
-    assert server.requests.count("GET") == 2
 
 
 def test_a_copy_that_was_cut_short_is_fetched_anew(server: Server, tmp_path: Path):

@@ -110,18 +110,6 @@ def test_a_commit_stays_as_it_is_and_is_asked_for_once(is_in_url: bool, hub: Hub
     assert requests(hub) == []
 
 
-def test_several_datasets_have_their_names_before_their_keys(hub: Hub):
-    hub.push("team/more", {"train.jsonl": b"{}"})
-
-    keys = list(listed(files=[NAME, "hf://datasets/team/more"], split="train").sources)
-
-    assert keys == [
-        "more/train.jsonl",
-        "texts/data/train-00000-of-00002.parquet",
-        "texts/data/train-00001-of-00002.parquet",
-    ]
-
-
 TRAIN = ["train-00000-of-00002.parquet", "train-00001-of-00002.parquet"]
 TEST = "test-00000-of-00001.parquet"
 
@@ -151,22 +139,6 @@ def test_files_of_a_dataset_are_named_by_patterns_too(files: object, keys: list[
 @pytest.mark.parametrize("files", [[NAME, f"{NAME}/data/{TEST}"], [f"{NAME}/data/{TEST}", NAME]])
 def test_a_file_that_is_named_beside_its_dataset_is_of_its_split(files: list[str], hub: Hub):
     assert listed(files=files) == listed()
-
-
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("data", "a folder"),
-        ("data/", "a folder"),
-        ("x.parquet", "a folder without a parquet file"),
-    ],
-)
-def test_a_folder_in_a_dataset_is_refused_with_the_pattern_of_its_files(
-    name: str, found: str, hub: Hub
-):
-    hub.push("team/texts", {"x.parquet/_SUCCESS": b""})
-
-    assert f"found {found};" in refusal(files=f"{NAME}@main/{name}")
 
 
 def test_the_token_goes_to_the_hub_and_to_no_other_host(
@@ -248,20 +220,6 @@ def test_a_busy_hub_is_asked_again(hub: Hub, caplog):
     assert len(listed().sources) == 3
     assert caplog.messages[0].startswith(f"{NAME}: HfHubHTTPError: Server error '503")
     assert "/api/datasets/team/texts/revision/main'; trying again in " in caplog.messages[0]
-
-
-def test_a_hub_that_does_not_answer_is_an_error(hub: Hub, monkeypatch, tmp_path: Path):
-    listed(tmp_path)
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
-
-    said, of_known = refusal(FetchError), refusal(FetchError, store=tmp_path)
-
-    assert said.startswith(f"raw.files '{NAME}': expected an answer of http://127.0.0.1:1, found ")
-    assert said.endswith("; run again when it answers; HF_ENDPOINT names another hub")
-    assert of_known.endswith(
-        "; run again when it answers, or set HF_HUB_OFFLINE=1 to take the files as the last run "
-        "found them; HF_ENDPOINT names another hub"
-    )
 
 
 def test_offline_the_files_are_those_of_the_last_run(hub: Hub, tmp_path: Path, monkeypatch):

@@ -106,19 +106,6 @@ def test_of_a_server_without_ranges_one_answer_is_read_on(
     assert kinds == ["HEAD", "GET bytes", "GET", "GET"]  # to go on would be asked for in vain
 
 
-def test_another_version_is_another_raw_file(server: Server, tmp_path: Path):
-    serve(server, "a.jsonl")
-    old = looked_at(server, tmp_path)
-    first(old, 100)
-    server.content, server.etag = b'{"text": "new"}\n' * 1_000_000, '"v2"'
-
-    new = looked_at(server, tmp_path)
-
-    assert new.sha256 != old.sha256
-    assert first(new, 2) == ["new", "new"]
-    assert first(old, 100) == TEXTS[:100]  # from the store
-
-
 def test_two_versions_that_differ_in_their_times_alone_are_never_mixed(
     server: Server, tmp_path: Path
 ):
@@ -170,19 +157,6 @@ def test_a_file_whose_versions_cannot_be_told_apart_is_fetched_whole(
 
     assert raw.version is None
     assert server.num_sent == num_bytes == raw.path.stat().st_size
-
-
-def test_a_small_file_is_fetched_whole_and_a_whole_copy_is_read(server: Server, tmp_path: Path):
-    small = looked_at(server, tmp_path)
-    serve(server, "a.txt")
-    whole = read_raw_file(source_of(server.url, "en/a.txt"), store=tmp_path)
-    num_sent = server.num_sent
-
-    raw = looked_at(server, tmp_path)
-
-    assert small.version is None
-    assert (raw.path, raw.sha256, raw.version) == (whole.path, whole.sha256, None)
-    assert server.num_sent == num_sent
 
 
 def test_a_password_is_in_the_memory_of_a_run_alone(server: Server, tmp_path: Path):

@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import fsspec
@@ -59,17 +58,6 @@ def test_a_glob_lists_what_a_shell_lists_sorted_by_key(
     assert keys(tmp_path, pattern) == expected
 
 
-def test_a_source_is_an_absolute_path_of_this_machine(tmp_path: Path):
-    make_files(tmp_path, "[x]/a b.txt")
-
-    [found] = sources_of(tmp_path / "[x]", "*.txt").values()  # no wildcards in the base folder
-    [named] = sources_of(tmp_path, (tmp_path / "[x]/a b.txt").as_uri()).values()
-
-    assert found == named
-    assert (found.url, found.is_local) == (f"{tmp_path}/[x]/a b.txt", True)
-    assert repr(found) == "RawSource(key='a b.txt', is_local=True)"
-
-
 def test_keys_begin_below_the_folder_that_the_fixed_parts_of_all_patterns_share(tmp_path: Path):
     make_files(tmp_path, "x/en/a.txt", "x/de/sub/b.txt", "c.txt")
 
@@ -109,27 +97,11 @@ def test_two_dots_lead_above_what_a_link_leads_to(tmp_path: Path):
     assert keys(tmp_path / "here", "link/../*.txt") == ["a.txt"]
 
 
-def test_only_regular_files_match(tmp_path: Path):
-    make_files(tmp_path, "a.txt")
-    (tmp_path / "folder.txt").mkdir()
-    os.mkfifo(tmp_path / "pipe.txt")
-
-    assert keys(tmp_path, "*.txt") == ["a.txt"]
-
-
 def test_a_matching_link_that_leads_nowhere_is_an_error(tmp_path: Path):
     make_files(tmp_path, "a.txt")
     (tmp_path / "b.txt").symlink_to(tmp_path / "gone")
 
     assert "found a link that leads to no file" in message(RawFileError, tmp_path, "*.txt")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may list any folder")
-def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path):
-    make_files(tmp_path, "a.txt", "d/b.txt")
-    (tmp_path / "d").chmod(0)
-
-    assert "found Permission denied;" in message(RawFileError, tmp_path, "**")
 
 
 def test_what_stands_for_itself_is_no_wildcard(tmp_path: Path):
@@ -178,15 +150,6 @@ def test_a_pattern_that_names_no_file_is_refused(
 
     assert f"found {found}; " in told
     assert "pass" not in told.partition("found")[0]
-
-
-def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path):
-    (tmp_path / os.fsdecode(b"a\xff.txt")).write_text("a")
-
-    assert message(ConfigError, tmp_path, "*.txt").startswith(
-        r"partition key 'a\udcff.txt': expected a path relative to the raw folder, in printable "
-        "UTF-8, found a name that is not UTF-8;"
-    )
 
 
 def test_an_output_is_never_a_raw_file(tmp_path: Path):

@@ -43,18 +43,6 @@ def test_a_server_is_left_alone_for_as_long_as_it_asks(server: Server, tmp_path:
     ]
 
 
-def test_a_server_that_stays_busy_is_an_error_that_names_the_earlier_copy(
-    server: Server, tmp_path: Path
-):
-    copy = fetched(server, tmp_path)
-    server.statuses = [503] * 5
-
-    told = refusal(server, tmp_path)
-
-    assert "found HTTP status 503 (Service Unavailable), 5 times in a row;" in told
-    assert f"move the earlier copy {copy.path} out of the store" in told
-
-
 @pytest.mark.parametrize(
     ("status", "found", "remedy", "requests"),
     [
@@ -127,17 +115,6 @@ def test_no_secret_of_a_url_is_written_or_shown(server: Server, tmp_path: Path, 
     for secret in ("pass", "word", "hidden", "user:", server.password[6:]):
         assert not [content for content in written if secret.encode() in content]
         assert secret not in told
-
-
-def test_a_url_that_cannot_be_asked_for_is_not_tried_again(tmp_path: Path):
-    url = f"http://{'a' * 64}.b/a.txt"
-
-    with pytest.raises(RawFileError) as raised:
-        read_raw_file(source_of(url), store=tmp_path)
-
-    told = str(raised.value)
-    assert told.startswith(f"{url}: expected a file that can be read, found LocationParseError: ")
-    assert told.endswith("; correct the URL under raw.files")
 
 
 @needs_openssl

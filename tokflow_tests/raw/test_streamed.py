@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import ranges
-from tokflow.errors import FetchError, RawFileError
+from tokflow.errors import FetchError
 from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files, remote
 from tokflow.raw.remote import Body, RemoteVersion, TransientError, Validator
 from tokflow.raw.remote_file import RemoteFile, RemoteReader
@@ -106,18 +106,6 @@ def test_a_file_that_is_named_is_the_file_that_is_found(object_store: ObjectStor
     assert found.sha256 == named.sha256 == again.sha256 != other.sha256
 
 
-@pytest.mark.parametrize("failure", ["503", "truncate"])
-def test_what_breaks_off_is_asked_for_again(
-    failure: str, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.01)
-    put(object_store, "raw/a.jsonl", CONTENT["a.jsonl"]())
-    [raw] = looked_at(object_store).values()
-    object_store.fail(failure, "GET", "raw/*", first=2, times=3)
-
-    assert texts_of(raw.path, LINES) == TEXTS
-
-
 def version_of(access: "BreaksOff | Source", url: str) -> RemoteVersion:
     validator = access.probe()
     return RemoteVersion(access=access, url=url, url_sha256="", validator=validator, is_kept=False)
@@ -203,34 +191,6 @@ def test_an_etag_that_is_no_md5_is_found_out_by_reading_one_file_again():
     assert version.promised_md5 is None
 
 
-def test_an_object_that_may_not_be_read_is_named_by_its_url(object_store: ObjectStore):
-    put(object_store, "raw/a.txt", b"one")
-    [raw] = looked_at(object_store).values()
-    object_store.fail("403", "GET", "raw/*", times=None)
-
-    with pytest.raises(RawFileError) as raised:
-        texts_of(raw.path, LINES)
-
-    assert raised.value.where == str(raw.path) == f"{object_store.url}/raw/a.txt"
-    assert "not-to-be-shown" not in repr(raised.value) + repr(raw)
-
-
-def test_any_filesystem_that_tells_versions_is_read_so(memory, object_store: ObjectStore):
-    content = CONTENT["a.jsonl"]()
-    memory.pipe("/raw/a.jsonl", content)
-    store = place_at(f"{object_store.url}/store").root / "en"
-    config = RawConfig(files=("memory://raw/*",))
-    listing = list_raw(config, base=Path("/"))
-    of = open_store(f"{object_store.url}/store")
-    [raw] = read_raw_files(listing.sources.values(), store=store, of=of).values()
-
-    assert texts_of(raw.path, LINES) == TEXTS
-    assert raw.path.read_sha256 == hashlib.sha256(content).hexdigest()
-    memory.pipe("/raw/a.jsonl", content)
-    with pytest.raises(RawFileError, match="found another one"):
-        texts_of(raw.path, LINES)
-
-
 class Source:
     """The bytes of a file, and what was asked for of them."""
 
@@ -311,16 +271,3 @@ def test_reading_anywhere_gives_the_bytes_that_are_there():
             start, size = int(random.integers(0, 5 * MIB)), int(random.integers(0, 400_000))
             file.seek(start)
             assert file.read(size) == source.content[start : start + size]
-
-
-def test_a_path_goes_to_another_process_and_is_called_by_its_url(object_store: ObjectStore):
-    put(object_store, "raw/a.txt", b"one")
-    [raw] = looked_at(object_store).values()
-    path = pickle.loads(pickle.dumps(raw.path))
-
-    assert isinstance(path, RemoteFile)
-    assert (path, hash(path)) == (raw.path, hash(raw.path))
-    assert f"{path}" == f"{object_store.url}/raw/a.txt"
-    assert path.is_file()
-    assert path.stat().st_size == 3
-    assert path.read_bytes() == b"one"

@@ -2,8 +2,6 @@ import pytest
 
 from tokflow.raw.buckets import find_keys
 from tokflow.raw.globs import path_regex
-from tokflow_tests.object_store import ObjectStore
-from tokflow_tests.raw.test_streamed import looked_at, put
 
 KEYS = [
     *(f"raw/d{number:03}/s/{name}.txt" for number in range(40) for name in "ab"),
@@ -34,15 +32,3 @@ def test_every_match_is_found_whatever_the_pages(pattern: str):
     assert {path: of["type"] for path, of in found.items()} == {
         path: kind for path, kind in kinds.items() if path[-1] != "/" and is_match(path)
     }
-
-
-def test_a_wildcard_in_a_folder_costs_one_request_for_a_thousand_files(object_store: ObjectStore):
-    for number in range(20):
-        put(object_store, f"raw/d{number:02}/s/a +é.txt", b"one")
-    put(object_store, "raw/other/s/b.txt", b"one")
-
-    with object_store.counted() as count:
-        found = looked_at(object_store, "raw/d*/s/*.txt")
-
-    assert sorted(found) == [f"d{number:02}/s/a +é.txt" for number in range(20)]
-    assert count == {"LIST": 1}

@@ -67,26 +67,6 @@ def test_records_of_an_array_are_those_of_json_lines(suffix: str, tmp_path: Path
     assert columns_of(path, config).texts == ["text"]
 
 
-@pytest.mark.parametrize("num_blank", [1, 60])
-def test_white_space_around_an_element_is_none_of_its_bytes(num_blank: int, tmp_path: Path):
-    blank, element = "\n" * num_blank, '{"text": "abc"}'
-    (tmp_path / "a.json").write_text(blank + blank.join(["[", element, ",", element, "]"]) + blank)
-    config = DocumentsConfig(limit=Limit(document_bytes=len(element)))
-
-    batches = list(read_documents(tmp_path / "a.json", config))
-
-    assert [text for batch in batches for text in batch.texts.to_pylist()] == ["abc", "abc"]
-
-
-@pytest.mark.parametrize("content", ["[]", " [ ]\n", '[{"text": "a"},]', '\n[ {"text": "a"} ] \n'])
-def test_white_space_and_commas_without_a_record_take_no_row(content: str, tmp_path: Path):
-    (tmp_path / "a.json").write_text(content)
-
-    batches = list(read_documents(tmp_path / "a.json", DocumentsConfig()))
-
-    assert [t for b in batches for t in b.texts.to_pylist()] == ["a"] * content.count("text")
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [

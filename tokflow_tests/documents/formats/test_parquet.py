@@ -46,17 +46,6 @@ def test_what_a_dictionary_makes_of_a_small_file_is_not_in_memory_at_once(
     assert sum(num_bytes > 200_000 for _, num_bytes in sizes) <= 1  # where large ones begin
 
 
-def test_small_rows_of_a_dictionary_are_decoded_many_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(parquet, "_DECODED_BYTES", 100_000)
-    pq.write_table(
-        pa.table({"text": [f"{n % 50}" * 20 for n in range(2000)]}), tmp_path / "a.parquet"
-    )
-
-    assert [rows for rows, _ in decoded(tmp_path / "a.parquet", monkeypatch)][:3] == [1, 255, 256]
-
-
 def test_a_row_group_of_one_document_that_is_too_large_is_rejected_without_reading_it(
     tmp_path: Path,
 ):
@@ -97,11 +86,3 @@ def test_rows_that_arrow_cannot_join_are_halved_and_tried_again():
 
     assert [row for batch, _ in found for row in batch["row"].to_pylist()] == list(range(10))
     assert found[-1][1] == 2
-
-
-def test_a_row_that_arrow_cannot_read_is_not_called_damaged(tmp_path: Path):
-    said = r"expected what pyarrow .* can read, found Nested"
-    rows: Any = ShortLists(0)
-
-    with pytest.raises(RawFileError, match=said), parquet.undamaged(tmp_path):
-        list(parquet._decoded(rows, 0, [], 8, 8))
