@@ -22,7 +22,7 @@ from tokflow.errors import ConfigError, TokflowError, shortened
 from tokflow.exports.config import in_one_line
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure
-from tokflow.pipeline.gc import bytes_to_write, free_bytes
+from tokflow.pipeline.gc import bytes_to_write, free_bytes, likely_bytes
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.shown import counted, duration, printable, size
@@ -128,12 +128,12 @@ def _print(plan: Plan) -> None:
             f"{counted(num_made, 'output')} up to date",
         )
         print_table(
-            ("stage", "name", "raw bytes", "about", "why"),
+            ("stage", "name", "raw bytes", "to write", "about", "why"),
             [_row(of, name) for of in _together(missing)],
             max_rows=ROWS_SHOWN,
         )
-        if (num := bytes_to_write(plan)) and (free := free_bytes(plan.dataset.store)) is not None:
-            print(f"new tokens and exports: about {size(num)} to write, {size(free)} free")
+        if (num := likely_bytes(missing)) and (free := free_bytes(plan.dataset.store)) is not None:
+            print(f"tokens and exports: about {size(num)} to write, {size(free)} free")
         for config in plan.dataset.exports:
             if len(config.plain) > 1:  # with what a preset stands for
                 print(printable(f"{config.name}: {in_one_line(config.plain)}"))
@@ -190,7 +190,8 @@ def _row(outputs: Sequence[PlannedOutput], dataset: str) -> Sequence[str]:
     num_bytes = sum(of.num_bytes for of in outputs)
     seconds = sum(of.estimated_seconds for of in outputs)
     name = f"{source}{first.output.label}{more}"
-    return first.stage, name, size(num_bytes), duration(seconds), first.reason
+    to_write = size(num) if (num := likely_bytes(outputs)) else ""
+    return first.stage, name, size(num_bytes), to_write, duration(seconds), first.reason
 
 
 def _print_failures(failures: Sequence[PastFailure]) -> None:

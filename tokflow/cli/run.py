@@ -295,6 +295,8 @@ def _document(dataset: Dataset, found: Plan | BuildResult) -> dict[str, Any]:
         "problems": [],
         "num_new": found.num_new,
         "seconds": round(found.seconds, 3),
+        "stage_seconds": {of: round(num, 3) for of, num in found.stage_seconds.items()},
+        "peak_bytes": found.peak_bytes,
         "outputs": outputs,
         "statistics": statistics_of(found),
     }

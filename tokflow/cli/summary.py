@@ -45,6 +45,9 @@ OF_FILES = ("num_documents", "num_tokens", "megabytes_per_second")
 
 BATCH_ROWS = 8
 
+LEAST_SECONDS = 0.05
+"""A stage that takes less is not worth a word."""
+
 
 def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) -> None:
     """Print the tables and lines that end a run, of a declared dataset also the command that draws
@@ -76,11 +79,20 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
     print_notices(built.notices, before="\n")
     for line in of_store(plan, built):
         print(f"\n{line}")
+    print(f"\n{spent(built)}")
     ending = f", {counted(len(built.failed), 'failure')}" if built.failed else ""
     print(
-        f"\n{dataset.name}: {counted(built.num_new, 'output')} new, "
+        f"{dataset.name}: {counted(built.num_new, 'output')} new, "
         f"{len(built.made) - built.num_new:,} up to date{ending} ({duration(built.seconds)})"
     )
+
+
+def spent(built: BuildResult) -> str:
+    """Return a line about the time that each stage took, and the memory of all processes."""
+    taken = [(of, num) for of, num in built.stage_seconds.items() if num >= LEAST_SECONDS]
+    stages = ", ".join(f"{stage} {duration(num)}" for stage, num in taken)
+    memory = "" if built.peak_bytes is None else f"peak memory {size(built.peak_bytes)}"
+    return "; ".join(filter(None, [stages, memory]))
 
 
 def of_store(plan: Plan, built: BuildResult) -> list[str]:

@@ -2,13 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import islice
 from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.plan import Plan, make_plan
+from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.stages import for_mixtures
 from tokflow.shown import size
 from tokflow.stage import RAW
@@ -25,20 +25,22 @@ PLAIN_SHARE = 0.2
 """With less than this share of the room that a run is likely to need, it does not begin."""
 
 
-def bytes_to_write(plan: Plan) -> int:
-    """Return the likely bytes of tokens and exports of which no version was ever made: half of
-    those of the raw files, as of tokens of 2 bytes for 4 of text. 0 where a limit makes them fewer;
-    exports of a mixture are not counted."""
-    if not plan.dataset.documents.is_as_usual("limit"):
-        return 0
-    is_mixture = bool(plan.graph.of_sources)
-    new = (of for of in plan.missing if of.output.is_first_of_kind)
+def likely_bytes(outputs: Iterable[PlannedOutput]) -> int:
+    """Return the likely bytes of tokens and exports among outputs: half of those of the raw files,
+    as of tokens of 2 bytes for 4 of text, or less where files are links to those of an earlier
+    version. 0 where a limit makes them fewer; exports of a mixture are not counted."""
     large = (
         of.num_bytes
-        for of in new
-        if of.output.step.has_engine or (of.output.step.has_latest and not is_mixture)
+        for of in outputs
+        if of.graph.dataset.documents.is_as_usual("limit")
+        and (of.output.step.has_engine or (of.output.step.has_latest and not of.graph.of_sources))
     )
     return sum(large) // 2
+
+
+def bytes_to_write(plan: Plan) -> int:
+    """Return the likely bytes of tokens and exports of which no version was ever made."""
+    return likely_bytes(of for of in plan.missing if of.output.is_first_of_kind)
 
 
 def free_bytes(store: Store) -> int | None:

@@ -251,6 +251,11 @@ class BuildResult:
     left_out: tuple[LeftOut, ...]
     """Files that the patterns of the raw files match and that were not read."""
     seconds: float
+    stage_seconds: Mapping[str, float]
+    """Seconds from the beginning of each stage to that of the next, by name; of a mixture those of
+    its sources, too."""
+    peak_bytes: int | None
+    """Most memory that this process and its workers here took together; None if unknown."""
 
     @property
     def num_files(self) -> int:

@@ -4,6 +4,7 @@ What is made already is found, and nothing is touched. Nothing here knows of Dag
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Collection, Generator, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -30,6 +31,7 @@ from tokflow.pipeline.results import (
 )
 from tokflow.pipeline.tasks import engine_of, is_small, make_outputs, tokens_ahead
 from tokflow.pools import open_pool
+from tokflow.pools.memory import PeakMemory
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore
 from tokflow.raw import RawPartition
 from tokflow.split.stage import SPLIT
@@ -165,12 +167,25 @@ class Build:
         """Those of which nothing has failed so far."""
         self.made: dict[Output, StageResult] = {}
         self.failed: list[StageFailure] = []
+        self.stage_seconds: dict[str, float] = defaultdict(float)
+        self.memory = PeakMemory()
 
     def events(self, pool: Pool) -> Generator[Event, None, None]:
         """Yield each stage that begins, each output that is there and each that failed.
 
         Raises: ConfigError where sources cannot be mixed.
         """
+        stage, since = RAW, time.perf_counter()
+        with self.memory, closing(self._events(pool)) as events:
+            for event in events:
+                if isinstance(event, StageBegun):
+                    now = time.perf_counter()
+                    self.stage_seconds[stage] += now - since
+                    stage, since = event.stage, now
+                yield event
+        self.stage_seconds[stage] += time.perf_counter() - since
+
+    def _events(self, pool: Pool) -> Generator[Event, None, None]:
         keys = self.keys
         if isinstance(self.graph, MixtureGraph):
             yield from self._build_sources(self.graph, pool)
@@ -213,6 +228,8 @@ class Build:
             failed=tuple(self.failed),
             left_out=self.graph.listing.left_out,
             seconds=time.perf_counter() - self.started,
+            stage_seconds=self.stage_seconds,
+            peak_bytes=self.memory.num_bytes,
         )
 
     def _build_sources(self, graph: MixtureGraph, pool: Pool) -> Iterator[Event]:
@@ -232,7 +249,7 @@ class Build:
             graph.check_tokenizers()
         for source in missing:
             build = Build(source, list(source.partitions), advance=self.advance, asked=FOR_MIXTURES)
-            yield from build.events(pool)
+            yield from build._events(pool)
             name, failed = source.dataset.name, build.result().failed
             self.failed += [StageFailure(of.stage, f"{name}/{of.name}", of.error) for of in failed]
         if not self.failed:

@@ -18,10 +18,21 @@ def test_a_plan_names_what_is_missing_and_why(store: Path, config: Path):
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].startswith("small: 4 outputs to build, 0 B to tokenize, about ")
-    assert lines[1].split() == ["stage", "name", "raw", "bytes", "about", "why"]
+    columns = ["stage", "name", "raw", "bytes", "to", "write", "about", "why"]
+    assert lines[1].split() == columns
     assert lines[2].startswith("sequences  a.jsonl and 2 more ")
     assert lines[2].endswith("config changed (sequence_length: 8 to 16)")
-    assert [line.split()[0] for line in lines[3:]] == ["export"]
+    num_bytes = sum(of.stat().st_size for of in (config.parent / "raw").rglob("*.jsonl"))
+    assert lines[3].split()[:6] == [
+        "export",
+        "parquet",
+        f"{num_bytes}",
+        "B",
+        f"{num_bytes // 2}",
+        "B",
+    ]
+    assert lines[4].startswith(f"tokens and exports: about {num_bytes // 2} B to write, ")
+    assert len(lines) == 5
 
 
 def test_the_json_of_a_plan_has_causes_and_bytes(config: Path):

@@ -51,6 +51,19 @@ def test_the_files_shown_are_those_that_failed_or_have_rejects_and_the_largest(
     ]
 
 
+def test_the_time_of_each_stage_and_the_memory_of_all_processes_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.cli.summary.LEAST_SECONDS", 0)
+
+    *_, spent, _ = closing_of(tmp_path, capsys, exports=["bin"])
+
+    stages, memory = spent.split("; ")
+    names = [of.split()[0] for of in stages.split(", ")]
+    assert names == ["raw", "tokenizer", "tokens", "split", "export"]
+    assert memory.startswith("peak memory ")
+
+
 def test_only_files_in_which_the_limit_stopped_the_reading_are_said_to_have_a_rest(tmp_path: Path):
     def said(**limit: int) -> list[str]:
         made = declare_small(tmp_path, documents={"limit": limit}, exports=["bin"])

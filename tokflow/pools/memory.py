@@ -1,0 +1,61 @@
+"""Peak memory of this process and of all that it has started, workers above all."""
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Self
+
+PROC = Path("/proc")
+
+SECONDS_BETWEEN = 0.25
+"""Seconds between two looks, each of which takes a millisecond for each process."""
+
+
+class PeakMemory:
+    """The most memory that this process and its descendants take together while a block runs.
+
+    A page that several of them share counts once, and one of a mapped file as long as it is mapped
+    in. It is looked at every quarter of a second, so that a shorter peak may be missed.
+    """
+
+    num_bytes: int | None = None
+    """Bytes at the peak so far; None where the system does not say (all but Linux)."""
+
+    def __enter__(self) -> Self:
+        self._is_over = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+        if sys.platform == "linux":
+            self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        is_over = False
+        while not is_over:  # the last look is after the end
+            is_over = self._is_over.wait(SECONDS_BETWEEN if self.num_bytes else 0)
+            now = sum(map(_shared_bytes, _descendants(os.getpid())))
+            self.num_bytes = max(now, self.num_bytes or 0)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return the ids of a process and of all below it."""
+    found = [pid]
+    for each in found:
+        with suppress(OSError):  # it ended meanwhile
+            for task in (PROC / f"{each}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def _shared_bytes(pid: int) -> int:
+    """Return the proportional share of a process: a page of n processes counts as 1/n."""
+    with suppress(OSError):  # it ended meanwhile
+        lines = (PROC / f"{pid}/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return 0
