@@ -55,14 +55,6 @@ def test_the_config_names_what_was_tokenized_without_being_told(
     assert set(manifest.details["names"]) == {"source", "columns", "tokenizer"}
 
 
-def test_several_sources_are_named_by_the_first_without_its_secrets(tmp_path: Path):
-    raw = {"files": ["https://me:secret@host/a/*.jsonl?token=x", "b.jsonl"]}
-
-    [config] = declare(tmp_path, {}, exports=["archai"], raw=raw).exports
-
-    assert config.options.dataset_file_path == "https://host/a/*.jsonl and 1 more"
-
-
 @pytest.mark.parametrize("root", ["", "{root}/", "file://{root}/"])
 def test_what_the_config_names_is_found_from_the_folder_of_the_project(root: str, tmp_path: Path):
     (project := tmp_path / "a project").mkdir()

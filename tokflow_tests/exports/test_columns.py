@@ -261,19 +261,3 @@ def test_the_longest_row_may_be_one_of_tails(tmp_path: Path):
 
     table = pq.read_table(folder / "train-00000-of-00001.parquet")
     assert [len(row) for row in table["input_ids"].to_pylist()] == [5, 5]
-
-
-def test_what_options_had_always_stands_in_recipes_as_it_did(tmp_path: Path):
-    """So that no export is made again for options that came later."""
-    fields = {"shards", "shard_size", "compression"}
-
-    dumped = {name: FORMATS[name].options().model_dump() for name in ("parquet", "arrow", "jsonl")}
-
-    assert {*dumped["parquet"]} == {*fields, "sequences_per_group"}
-    assert {*dumped["arrow"]} == {*fields, "sequences_per_batch"}
-    assert [FORMATS["jsonl"].options(padding=p).model_dump()["padding"] for p in ("max", True)] == [
-        True,
-        True,
-    ]
-    assert FORMATS["jsonl"].options(padding="none").model_dump()["padding"] is False
-    assert FORMATS["parquet"].options(padding=False).model_dump()["padding"] is False

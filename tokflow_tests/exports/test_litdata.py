@@ -5,9 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from backports import zstd
 
-from tokflow.exports.formats.litdata import LitdataOptions
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content
@@ -115,12 +113,6 @@ def test_documents_without_tokens_are_no_items(size: int, expected: list, tmp_pa
     assert chunks_of(folder) == expected
 
 
-def test_the_size_of_a_chunk_is_that_of_its_tokens(tmp_path: Path):
-    assert LitdataOptions(block_size=10, shard_size=79).chunk_sizes(100, 2)[0] == 30
-    assert LitdataOptions(block_size=10, shard_size=80).chunk_sizes(100, 2)[0] == 40
-    assert LitdataOptions(block_size=10, shard_size=80).chunk_sizes(100, 4)[0] == 20
-
-
 def test_the_index_tells_chunks_of_the_same_sizes_apart(tmp_path: Path):
     texts = {"first": "ab", "same": "ab", "other": "ac"}
 
@@ -130,27 +122,6 @@ def test_the_index_tells_chunks_of_the_same_sizes_apart(tmp_path: Path):
         updated[name] = json.loads((folder / "train/index.json").read_text())["updated_at"]
 
     assert updated["first"] == updated["same"] != updated["other"]
-
-
-@pytest.mark.parametrize(("level", "codec"), [(None, "zstd"), (7, "zstd:7")])
-def test_compressed_chunks_are_called_so_and_measured_unpacked(
-    level: int | None, codec: str, tmp_path: Path
-):
-    given = {} if level is None else {"compression_level": level}
-    options = {"compression": "zstd", "block_size": 500, "shard_size": 1000, **given}
-    files = {"a.jsonl": ["ab" * 400]}
-    packed, _ = export(tmp_path / "packed", files, **options)
-    plain, _ = export(tmp_path / "plain", files, block_size=500, shard_size=1000)
-
-    index = json.loads((packed / "train/index.json").read_text())
-
-    assert index["config"]["compression"] == codec
-    for number, chunk in enumerate(index["chunks"]):
-        assert chunk["filename"] == f"chunk-0-{number}.{codec}.bin"
-        data = (plain / f"train/chunk-0-{number}.bin").read_bytes()
-        found = (packed / "train" / chunk["filename"]).read_bytes()
-        assert found == zstd.compress(data, level=level or 4)
-        assert chunk["chunk_bytes"] == len(data) > len(found)
 
 
 def test_a_chunk_past_4_gib_is_refused_with_the_option_to_change(

@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 import xxhash
-from backports import zstd
 
 from tokflow.errors import ConfigError
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.tiny import EOS, declare
-
-ALL_FIELDS = {"t": "token_ids", "p": "position_ids", "s": "segment_ids", "m": "loss_mask"}
-
 
 TOKENS = {"tokens": "token_ids"}
 
@@ -51,26 +47,6 @@ def test_a_shard_is_offsets_settings_and_rows(tmp_path: Path):
     assert index == {"shards": [shard], "version": 2}
 
 
-def test_columns_stand_in_the_order_of_their_names(tmp_path: Path):
-    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]}, columns=ALL_FIELDS)
-
-    [shard] = shards_of(folder)
-    data = (folder / "train/shard.00000.mds").read_bytes()
-
-    assert shard["column_names"] == ["m", "p", "s", "t"]
-    assert shard["column_encodings"] == [
-        "ndarray:uint8:4",
-        "ndarray:int32:4",
-        "ndarray:int32:4",
-        "ndarray:int32:4",
-    ]
-    assert shard["column_sizes"] == [4, 16, 16, 16]
-    assert data[-52:] == bytes([1, 0, 0, 0]) + struct.pack(
-        "<12i", *(0, 0, 0, 0), *(1, 0, 0, 0), *(EOS, EOS, EOS, EOS)
-    )
-    assert manifest.details["keeps"] == ["token_ids", "segment_ids", "position_ids", "loss_mask"]
-
-
 def test_a_shard_holds_as_many_rows_as_its_limit_has_room_for(tmp_path: Path):
     files = {"a.jsonl": ["x" * 35]}
     folder, _ = export(tmp_path / "first", files, shard_size=250)
@@ -99,36 +75,6 @@ def test_hashes_are_those_of_the_file(tmp_path: Path):
         "sha1": hashlib.sha1(data).hexdigest(),
         "xxh64": xxhash.xxh64(data).hexdigest(),
     }
-
-
-@pytest.mark.parametrize(("level", "codec"), [(None, "zstd"), (9, "zstd:9")])
-def test_a_compressed_shard_is_one_frame_beside_what_it_says_of_itself(
-    level: int | None, codec: str, tmp_path: Path
-):
-    given = {} if level is None else {"compression_level": level}
-    options = {"compression": "zstd", "hashes": ["md5"], **given}
-    folder, _ = export(tmp_path, {"a.jsonl": ["ab" * 500]}, **options)
-
-    [shard] = shards_of(folder)
-
-    packed = (folder / "train/shard.00000.mds.zstd").read_bytes()
-    data = zstd.decompress(packed)
-    assert packed == zstd.compress(data, level=level or 3)
-    assert shard["compression"] == codec
-    assert shard["raw_data"] == {
-        "basename": "shard.00000.mds",
-        "bytes": len(data),
-        "hashes": {"md5": hashlib.md5(data).hexdigest()},
-    }
-    assert shard["zip_data"] == {
-        "basename": "shard.00000.mds.zstd",
-        "bytes": len(packed),
-        "hashes": {"md5": hashlib.md5(packed).hexdigest()},
-    }
-    assert sorted(path.name for path in (folder / "train").iterdir()) == [
-        "index.json",
-        "shard.00000.mds.zstd",
-    ]
 
 
 def test_a_row_that_no_shard_has_room_for_is_refused(tmp_path: Path):

@@ -145,9 +145,3 @@ def test_the_loss_mask_of_chats_stands_beside_their_tokens(tmp_path: Path):
     assert masks["firsts"] == tokens["firsts"]
     assert masks["pointers"] == [pointer // 2 for pointer in tokens["pointers"]]
     assert (folder / "train_text_loss_mask.bin").read_bytes() == bytes(chain.from_iterable(loss))
-
-
-def test_of_texts_there_is_no_loss_mask(tmp_path: Path):
-    _, folder, _ = export(tmp_path, {"a.jsonl": ["ab"]}, loss_mask=True)
-
-    assert [*folder.glob("*.bin")] == [folder / "train_text_document.bin"]

@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, Export
+from tokflow.exports import Export
 from tokflow.exports.options import ShardOptions
 from tokflow.store.manifest import FileEntry, Manifest, read_manifest
 from tokflow_tests.exports.exporting import read
@@ -64,26 +64,6 @@ def test_a_part_s_file_is_called_as_the_yaml_says_and_read_and_verified_by_that_
     assert sorted(own["token_ids"].tolist()) == [*b"c", 256]
     of_parts = list(parts(dataset, format_).values())
     assert verify_export(stored(folder, made.manifest), of_parts) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("llmc", {"shard_size": 4}),
-        ("npy", {"shard_size": 4}),
-        ("npy", {"layout": "sequences", "shard_size": 8}),
-    ],
-)
-def test_more_files_than_six_digits_number_are_refused(
-    name: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    dataset = declare(tmp_path, {"a.jsonl": ["abc"] * 11}, exports=["parquet"])
-    build(dataset)
-    monkeypatch.setattr(f"tokflow.exports.formats.{name}.SHARD_DIGITS", 1)
-    format_ = FORMATS[name]
-
-    with pytest.raises(ConfigError, match=r"at most 10 files of a part, .* found 11; raise"):
-        format_.write(parts(dataset)["train"], format_.options(**options), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.results import BuildResult
@@ -104,16 +103,3 @@ def test_a_part_without_documents_is_a_table_without_rows(tmp_path: Path):
         export = opened(built, name)
         table = export.to_arrow("none")
         assert (len(table), table.schema) == (0, export.to_arrow("train").schema)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "where"),
-    [({"columns": ["tokens_ids"]}, "columns"), ({"limit": -1}, "limit")],
-)
-def test_a_column_that_is_not_there_and_fewer_rows_than_none_are_errors(
-    built: BuildResult, wrong: dict[str, object], where: str
-):
-    with pytest.raises(ConfigError) as raised:
-        opened(built, "bin").to_arrow("train", **wrong)
-
-    assert str(raised.value.where).endswith(f": {where}")

@@ -15,7 +15,6 @@ from tokflow.exports.stage import parts_of
 from tokflow.exports.writing import ExportSegment, ExportWriter
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.disks import flip
@@ -203,12 +202,3 @@ def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
     shutil.rmtree(dataset.folder / "exports")
     assert build_dataset(dataset, jobs=1).failed == ()
     assert files_of(dataset) == made
-
-
-def test_gc_removes_segments_of_an_export_that_no_run_has_finished(tmp_path: Path):
-    dataset = dataset_in(tmp_path, ["parquet"])
-    build_dataset(dataset, jobs=1)
-    unfinished = dataset.folder / "exports/parquet/.0123456789abcdef.segments"
-    (unfinished / "00000").mkdir(parents=True)
-
-    assert [*find_garbage(dataset, keep=1)] == [unfinished]

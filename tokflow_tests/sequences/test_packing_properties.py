@@ -339,13 +339,3 @@ def test_best_fit_fills_rows_as_plain_best_fit_decreasing_does(sizes: list[int],
 
     finished = lengths_of_rows(packed)[: packed.num_sequences]
     assert sorted(map(sum, finished)) == plain.best_fit_fills(sizes, config.model_dump())
-
-
-@no_deadline
-@given(sizes=wide, room=st.integers(1, 60))
-def test_a_pool_of_all_documents_is_best_fit(sizes: list[int], room: int):
-    config = PackingConfig(strategy="pool", sequence_length=room, pool_size=len(sizes) + 1)
-
-    assert columns(pack_spans(int64(*sizes), config)) == columns(
-        pack_spans(int64(*sizes), config.model_copy(update={"strategy": "best_fit"}))
-    )

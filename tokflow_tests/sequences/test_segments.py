@@ -45,22 +45,6 @@ def test_padded_on_the_left_a_row_ends_with_its_last_token():
     assert rows.loss_mask.tolist() == [[True] * 4, [False, True, True, True]]
 
 
-def test_full_rows_are_not_copied():
-    token_ids = np.arange(8, dtype="<u2")
-
-    rows = fill_sequences(token_ids, int64(5, 6), int64(4, 4), sequence_length=4, pad_id=9)
-
-    assert np.shares_memory(rows.token_ids, token_ids)
-    assert rows.token_ids.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-
-
-def test_no_segments_are_no_rows():
-    rows = make([], [], [])
-
-    assert len(rows) == 0
-    assert rows.token_ids.shape == (0, 4)
-
-
 def test_a_document_cut_by_the_edge_starts_again_at_position_zero(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["aa", "b", "ccc"]}, exports=["parquet"])
     build(dataset)

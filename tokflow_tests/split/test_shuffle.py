@@ -4,7 +4,6 @@ from typing import Any
 import numpy as np
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.split.shuffle import document_keys
 from tokflow.tokens.shard import Origins
@@ -65,13 +64,3 @@ def test_the_seed_remakes_splits_and_no_token(tmp_path: Path):
     assert [(item.stage, item.reason) for item in plan.missing if item.name == "x.jsonl"] == [
         ("split", "config changed (shuffle.seed: 5 to 6)"),
     ]
-
-
-def test_manifests_say_the_seed_and_the_version(tmp_path: Path):
-    dataset = declared(tmp_path)
-    built = build(dataset)
-    graph = graph_of(dataset)
-
-    order = {"seed": 5, "version": 1}
-    assert graph.split("x.jsonl").manifest().config["shuffle"] == order
-    assert built.export("bin").manifest.details["document_order"] == order

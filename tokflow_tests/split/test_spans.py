@@ -99,13 +99,6 @@ def test_each_side_of_a_cut_is_tokenized_on_its_own(
     ]
 
 
-def test_pieces_say_where_in_their_document_they_begin(tmp_path: Path):
-    pieces = make_split(tmp_path, split=cut_at(0, 5, 8)).spans("from_5")
-
-    assert pieces.document.tolist() == [2, 3]
-    assert pieces.char_start.tolist() == [2, 0]
-
-
 def test_the_sides_of_a_cut_that_no_part_takes_are_counted_and_not_kept(tmp_path: Path):
     parts = {"train": {"start": 1, "characters": 2}}
 
@@ -125,23 +118,6 @@ def test_a_run_says_what_no_part_takes_of_cut_documents(tmp_path: Path):
 
     said = "3 characters of 1 document and 2 spans of cut documents (6 tokens)"
     assert line == f"in no part of the split: {said}"
-
-
-def test_what_no_part_takes_is_counted(tmp_path: Path):
-    split = make_split(tmp_path, split={"parts": {"train": {"start": 1, "documents": 2}}})
-
-    assert split.manifest.counts == {
-        "train.num_documents": 2,
-        "train.num_cut_pieces": 0,
-        "train.num_chars": 4,
-        "train.num_tokens": 6,
-        "train.num_tokens_of_longest": 5,
-        "no_part.num_documents": 3,
-        "no_part.num_cut_pieces": 0,
-        "no_part.num_chars": 8,
-        "no_part.num_tokens": 4 + 6 + 4,
-        "no_part.num_tokens_of_longest": 6,
-    }
 
 
 def test_tokens_of_cut_pieces_follow_those_of_the_shard_and_are_taken_with_them(tmp_path: Path):
@@ -188,14 +164,6 @@ def test_files_are_read_as_one():
             source.read(*span).tolist() for span in zip(start, start + lengths, strict=True)
         ] == expected
     assert (len(source), source.read().tolist()) == (50, whole.tolist())
-
-
-def test_taking_nothing_gives_tokens_of_the_right_type(tmp_path: Path):
-    split = make_split(tmp_path)
-
-    taken = split.token_source().take(int64(), int64())
-
-    assert (len(taken), taken.dtype) == (0, np.dtype("<u2"))
 
 
 FORMS = {

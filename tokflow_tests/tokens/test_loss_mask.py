@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from tokflow.tokens.loss_mask import places_of
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.outputs import documents_of
-from tokflow_tests.tiny import declare, save_tokenizer, tokenize
+from tokflow_tests.tiny import declare, tokenize
 
 NAMES = ("num_documents", "num_documents_without_loss", "num_boundary_tokens")
 
@@ -86,12 +85,3 @@ def test_where_a_normalizer_gives_as_many_other_bytes_the_library_tells_the_char
     assert [made.id_to_token(id_) for id_ in ids[:5]] == ["á", "º", "¡", "Ì", "ģ"]
     assert mask == [0, 0, 0, 0, 0, 1, 1]
     assert alike == [0, 1, 1]
-
-
-def test_a_model_without_a_type_as_gpt2_is_bpe_whose_tokens_are_bytes(tmp_path: Path):
-    fields = json.loads(byte_level().to_str())
-    del fields["model"]["type"]
-    (tmp_path / "t.json").write_text(json.dumps(fields))
-    dataset = declare(tmp_path, tokenizer={"kind": "file", "name": "t.json", "eos_token": "</s>"})
-
-    assert places_of(save_tokenizer(dataset)).is_lossless

@@ -81,13 +81,6 @@ def test_after_an_error_no_more_than_waits_is_written(num_items: int):
     assert threads() == []
 
 
-def test_an_exception_of_the_items_is_raised_and_stops_the_writer():
-    with pytest.raises(ValueError, match="third"):
-        list(in_order(time.sleep, (0.001 * item for item in two_then_fail()), workers=1))
-
-    assert threads() == []
-
-
 def test_what_is_made_ahead_of_time_comes_in_order_and_not_too_far_ahead():
     taken = io.StringIO()
 
@@ -113,13 +106,6 @@ def test_behind_a_large_item_none_is_made_before_the_next_is_asked_for():
             assert made == [0, 1, 2, 3]
 
     assert made == list(range(9))
-
-
-def test_reading_ahead_may_end_at_a_large_item():
-    items = read_ahead(range(9), is_large=lambda n: True)
-
-    assert next(items) == 0
-    items.close()
 
 
 @pytest.mark.parametrize(("large", "taken_first"), [(None, [0, 1, 2]), (1, [0, 1])])

@@ -3,7 +3,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import xxhash
@@ -17,7 +16,6 @@ from tokflow.store.listed_files import broken_files
 from tokflow.tokens.shard import open_token_shard
 from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
 from tokflow.tokens.stage import TOKENS
-from tokflow_tests.disks import full_disk
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize
 
@@ -113,14 +111,6 @@ def test_offsets_and_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_p
     assert sizes == [ROWS_PER_GROUP, 70_000 - ROWS_PER_GROUP] == [65_536, 4_464]
 
 
-def test_tokens_are_mapped_read_only(tmp_path: Path):
-    token_ids = tokenize(declare_texts(tmp_path)).tokens().read()
-
-    assert not token_ids.flags.owndata
-    assert token_ids.dtype == np.dtype("<u2")
-    assert not token_ids.flags.writeable
-
-
 def test_a_truncated_tokens_bin_is_corrupt(tmp_path: Path):
     shard = tokenize(declare_texts(tmp_path, ["abc"]))
     os.truncate(shard.folder / "tokens.bin", 7)
@@ -153,24 +143,6 @@ def test_a_raw_file_that_changes_while_it_is_read_is_an_error_and_leaves_nothing
         "run again"
     )
     assert not output.folder.parent.exists()
-
-
-def test_a_disk_that_is_full_at_the_last_batch_is_an_error(tmp_path: Path):
-    dataset = declare_texts(tmp_path, ["a" * 30_000])
-    save_tokenizer(dataset)
-    writer = TOKENS.writer(graph_of(dataset).tokens("texts.jsonl"))
-    (tmp_path / "shard").mkdir()
-
-    with full_disk(20_000), pytest.raises(OSError, match="File too large"):
-        writer.write(tmp_path / "shard")
-
-
-def test_the_manifest_says_the_same_wherever_and_whenever_it_is_made(tmp_path: Path):
-    first, second = (tokenize(declare_texts(tmp_path / name)) for name in "ab")
-
-    assert first.folder.name == second.folder.name
-    for name in ("_tokflow/manifest.json", "tokens.bin", "documents.parquet"):
-        assert (first.folder / name).read_bytes() == (second.folder / name).read_bytes()
 
 
 def test_the_manifest_holds_the_checksums_and_special_ids(tmp_path: Path):
