@@ -1,8 +1,5 @@
 from pathlib import Path
 
-import pytest
-
-from tokflow.audit.ancestry import Ancestry
 from tokflow.pipeline.run import build_dataset
 from tokflow.views.viewer_content import NO_EOS, NO_SPACE, NORMALISED
 from tokflow.views.viewer_page import make_viewer
@@ -57,18 +54,3 @@ def test_characters_of_a_text_that_was_normalised_are_found_in_the_raw_file(tmp_
 
     assert here == [0, 0, 0, NO_EOS, [0, 1, 0, 1, 1, 2]]
     assert away == [0, 0, 0, NO_EOS | NORMALISED]
-
-
-def test_no_more_splits_are_opened_than_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    raw = {"a.jsonl": ["a", "b"], "b.jsonl": ["c"], "c.jsonl": ["d"]}
-    build_dataset(declare(tmp_path, raw, packing={"sequence_length": 2}, exports=["parquet"]))
-    monkeypatch.setattr("tokflow.views.viewer_page.MOST_SPLITS", 2)
-    opened = []
-    read = Ancestry.split_of
-    monkeypatch.setattr(Ancestry, "split_of", lambda *of: opened.append(of[-1]) or read(*of))
-
-    page = make_viewer(tmp_path / EXPORT)
-
-    assert [chars for _, _, chars, _ in flags_of(page)] == [0, 0, 0, None]
-    assert opened == ["a.jsonl", "b.jsonl"]
-    assert "Characters are known of the tokens of 2 raw files alone" in data_of(page)["notes"][-1]

@@ -1,16 +1,9 @@
 import base64
 import xml.etree.ElementTree as ElementTree
 
-import pytest
-
-from tokflow.errors import ConfigError
 from tokflow.views.picture import (
     Picture,
     bars_picture,
-    check_report,
-    has_report,
-    short_number,
-    shortened_name,
 )
 from tokflow.views.report_page import inline
 
@@ -51,12 +44,6 @@ def test_colours_are_the_page_s_and_a_name_that_spells_one_stays():
     assert shown.count("#757b86") == 1
 
 
-def test_names_in_any_script_are_drawn_without_a_warning():
-    picture = make_bars("漢字名前", "हिन्दी", "🙂")
-
-    assert "漢字名前" in picture.svg.decode()
-
-
 def test_a_picture_is_markdown_that_needs_no_file():
     picture = make_bars("a")
 
@@ -64,28 +51,3 @@ def test_a_picture_is_markdown_that_needs_no_file():
 
     assert before == "![Bars](data:image/svg+xml"
     assert base64.b64decode(data.rstrip(")")) == picture.svg
-
-
-def test_a_number_that_is_rounded_up_to_the_next_unit_has_that_unit():
-    shown = [short_number(of) for of in (999.4, 999.9, 999_499, 999_950, 999_999_999)]
-
-    assert shown == ["999", "1k", "999k", "1M", "1B"]
-
-
-def test_long_names_lose_their_middle_and_numbers_their_zeros():
-    assert shortened_name("part-00001-of-99999.jsonl", 12) == "part-….jsonl"
-    assert [short_number(of) for of in (950, 1_200, 34e6, 5.6e9)] == ["950", "1.2k", "34M", "5.6B"]
-
-
-def test_a_report_needs_matplotlib_and_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
-    assert has_report()
-    monkeypatch.setattr("tokflow.views.picture.find_spec", lambda _: None)
-
-    assert not has_report()
-    with pytest.raises(ConfigError) as raised:
-        check_report("tokflow report")
-
-    assert str(raised.value) == (
-        "tokflow report: expected matplotlib, which draws the pictures of a report, found none "
-        "installed; pip install 'dagster-tokflow[report]'"
-    )

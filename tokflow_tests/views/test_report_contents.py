@@ -8,7 +8,7 @@ import pytest
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
-from tokflow.views.report_facts import ShardSample, StoreFacts, find_excerpts, shown_tokens, spread
+from tokflow.views.report_facts import ShardSample, StoreFacts, find_excerpts, shown_tokens
 from tokflow.views.report_page import make_report
 from tokflow.views.report_pictures import count_ids, length_pictures, open_texts
 from tokflow_tests.chats import PLAIN, chat, chat_dataset
@@ -54,11 +54,6 @@ def test_a_sample_takes_an_equal_share_of_each_file_and_what_small_ones_leave(tm
     assert shares == {2, 5}
     assert sample.read_of(12) == "12 tokens, the first of each of 3 of 30 files"
     assert sum(len(of) for of in sample.beginnings(1_000)) == sample.num_tokens == 20
-
-
-def test_files_are_chosen_at_equal_distances():
-    assert spread(range(10), 3) == [0, 3, 6]
-    assert spread(range(3), 3) == [0, 1, 2]
 
 
 def test_tokens_that_are_no_pieces_of_the_text_are_decoded_alone(tmp_path: Path):
@@ -107,50 +102,6 @@ def test_no_more_documents_and_sequences_are_looked_at_than_a_report_may(
 
     assert documents.note.startswith("7 documents, the first of each of 3 files")
     assert segments.note.startswith("3 sequences of 3 files")  # an equal share of each
-
-
-def test_a_sequence_is_full_by_the_length_of_its_own_part(tmp_path: Path):
-    split = {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}
-    packing = {"sequence_length": 8, "parts": {"validation": {"sequence_length": 4}}}
-    texts = ["1234567", "1234567", "123"]
-    facts = facts_of(declare(tmp_path, {"a.jsonl": texts}, split=split, packing=packing))
-
-    names = [of.name for of in length_pictures(facts)]
-
-    assert names == ["document_lengths", "segments_per_sequence"]  # all three are full
-
-
-def test_lengths_of_few_values_have_a_tick_each(tmp_path: Path):
-    facts = facts_of(declare(tmp_path, {"a.jsonl": ["abc", "def"]}))
-
-    pictures = {of.name: of for of in length_pictures(facts)}
-
-    segments = pictures["segments_per_sequence"]
-    assert segments.note.startswith("2 sequences of 1 file, without those of tails; median 1, ")
-    ticks = re.findall(rb">([\d.]+)</text>", segments.svg)
-    assert ticks[0] == b"1"
-    assert b"0.6" not in ticks
-
-
-def test_an_excerpt_of_a_long_document_has_its_beginning(tmp_path: Path):
-    declared = {"a.jsonl": ["a" * 400 + "z"]}
-    facts = facts_of(declare(tmp_path, declared, packing={"sequence_length": 402}, exports=[]))
-
-    (excerpt,) = find_excerpts(facts, texts_of(facts))
-
-    (segment,) = excerpt.segments
-    assert len(segment.token_ids) == 402
-    assert len([*shown_tokens(segment, texts_of(facts))]) == 60
-
-
-def test_files_that_fill_no_sequence_are_shown_as_they_are_split(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, packing={"sequence_length": 100})
-    facts = facts_of(dataset)
-
-    (excerpt,) = find_excerpts(facts, texts_of(facts))
-
-    assert excerpt.name == "train: tokens 0 to 3"
-    assert [of.text for of in excerpt.segments] == ["ab<eos>"]
 
 
 def test_chats_have_a_section_with_their_numbers(tmp_path: Path, small: StoreFacts):

@@ -116,13 +116,6 @@ def test_the_page_has_each_picture_that_there_is_something_to_see_in(report: Rep
     assert all(of.title in titles for of in report.pictures)
 
 
-def test_the_ids_of_elements_are_there_once(html: bytes):
-    ids = re.findall(rb' id="([^"]+)"', html)
-
-    own = [of for of in ids if not re.fullmatch(rb"[mp][0-9a-f]{10}", of)]  # of what pictures share
-    assert own == [b"files", b"text", b"tokens", b"vocabulary", b"samples"]
-
-
 def test_a_dataset_that_is_not_built_has_a_page_of_its_files(tmp_path: Path):
     report = make_report(declare_small(tmp_path))
 
@@ -176,18 +169,6 @@ def test_a_stale_export_has_its_reason_and_no_tile_beside_those_of_now(tmp_path:
     assert b"<span>dropped tokens</span>" not in report.html
     (packing,) = [of for of in report.pictures if of.name == "packing_fill"]
     assert b"100 %, stale" in packing.svg
-
-
-def test_what_is_empty_is_neither_full_nor_dense(tmp_path: Path):
-    write_texts(tmp_path / "raw" / "a.jsonl", [])
-    dataset = declare_small(tmp_path, exports=["parquet"])
-    build(dataset)
-
-    html = make_report(dataset).html
-
-    assert b"<b>0</b><span>documents</span>" in html
-    assert b"<span>bytes per token</span>" not in html
-    assert b"<span>fill</span>" not in html
 
 
 def test_a_page_that_would_be_too_large_has_fewer_rows(

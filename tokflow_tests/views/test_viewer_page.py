@@ -1,12 +1,11 @@
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
+from tokflow.errors import CorruptOutputError
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.run import build_dataset
 from tokflow.views import viewer_page as page_module
@@ -109,60 +108,12 @@ def test_a_page_has_as_many_sequences_as_fit_and_says_which(
     assert len(page) < limit <= LIMIT
 
 
-def test_room_that_a_small_part_leaves_is_that_of_a_large_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    split = {"parts": {"train": {"fraction": 0.9}, "validation": {"fraction": 0.1}}}
-    raw = {"a.jsonl": ["aaaaaaa"] * 100}
-    build_dataset(declare(tmp_path, raw, split=split, exports=["parquet"]))
-    path = tmp_path / "store/tiny/exports/parquet"
-    limit = len(make_viewer(path)) + page_module.NOTES_BYTES - 200
-    monkeypatch.setattr(page_module, "LIMIT", limit)
-
-    train, validation = data_of(make_viewer(path))["parts"]
-
-    assert validation["stop"] == validation["numSequences"]
-    assert 0.9 * train["numSequences"] < train["stop"] < train["numSequences"]
-
-
-def test_parts_for_which_no_room_is_left_are_named(built: Path, monkeypatch: pytest.MonkeyPatch):
-    whole = make_viewer(built / STORE / "parquet")
-    content = data_of(whole)
-    vocabulary, windows = content["vocabulary"], [of["windows"] for of in content["parts"]]
-    num_bytes = len(str([vocabulary, windows, content["files"]]).replace(" ", ""))
-    limit = len(whole) + page_module.NOTES_BYTES - num_bytes + 20
-    monkeypatch.setattr(page_module, "LIMIT", limit)
-
-    page = make_viewer(built / STORE / "parquet")
-
-    data = data_of(page)
-    assert [of["windows"] for of in data["parts"]] == [[], []]
-    assert data["notes"] == [
-        "There is no room for anything of train, validation: --part shows a part alone."
-    ]
-    monkeypatch.setattr(page_module, "LIMIT", 10_000)
-    with pytest.raises(ConfigError, match="that alone"):
-        make_viewer(built / STORE / "parquet")
-
-
 def test_a_page_begins_with_the_sequence_that_is_asked_for(built: Path):
     page = make_viewer(built / STORE / "parquet", part="train", first=2, num_sequences=3)
 
     (train,) = data_of(page)["parts"]
     assert [window[0] // 8 for window in train["windows"]] == [2, 3, 4]
     assert (train["first"], train["stop"]) == (2, 5)
-
-
-def test_a_page_of_a_stream_begins_with_the_window_that_is_asked_for(tmp_path: Path):
-    raw = {"a.jsonl": ["x" * 1_500, "y" * 1_500]}
-    build_dataset(declare(tmp_path, raw, exports=["bin"]))
-
-    page = make_viewer(tmp_path / "store/tiny/exports/bin", first=1)
-
-    first, second = data_of(page)["parts"][0]["windows"]
-    assert (first[0], second[0]) == (1_024, 2_048)
-    assert [s.chars for s in segments_of(page)[0]] == [1_024, 0]
-    assert [s.chars for s in segments_of(page)[1]] == [547]
 
 
 def test_a_sequence_too_long_to_be_drawn_at_once_is_several_windows(tmp_path: Path):
@@ -253,42 +204,6 @@ def test_a_tokenizer_that_is_code_runs_with_consent_alone(tmp_path: Path):
     assert (window[0].text, window[0].chars) == ("ab</s>", None)
 
 
-def test_a_part_without_tokens_has_no_windows(tmp_path: Path):
-    parts = {"train": {"characters": 90}, "test": {"start": 90, "characters": 5}}
-    build_dataset(
-        declare(tmp_path, {"a.jsonl": ["ab"]}, split={"parts": parts}, exports=["bin", "parquet"])
-    )
-
-    for name in ("bin", "parquet"):
-        train, test = data_of(make_viewer(tmp_path / "store/tiny/exports" / name))["parts"]
-        assert (test["numSequences"], test["windows"]) == (0, [])
-        assert len(train["windows"]) == 1
-        with pytest.raises(ConfigError, match="from 0 to 0, found 5"):
-            make_viewer(tmp_path / "store/tiny/exports" / name, part="test", first=5)
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        ({"part": "test"}, "train, validation"),
-        ({"first": 99}, "a sequence from 0 to"),
-        ({"num_sequences": 0}, "at least one sequence"),
-    ],
-)
-def test_a_part_or_sequence_that_is_not_there_is_refused(
-    asked: dict[str, Any], expected: str, built: Path
-):
-    with pytest.raises(ConfigError, match=expected):
-        make_viewer(built / STORE / "parquet", **asked)
-
-
-def test_a_page_does_not_depend_on_the_locale(built: Path, monkeypatch: pytest.MonkeyPatch):
-    page = make_viewer(built / STORE / "parquet")
-    monkeypatch.setattr("io.text_encoding", lambda encoding, *_: encoding or "latin-1")
-
-    assert make_viewer(built / STORE / "parquet") == page
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -307,8 +222,3 @@ def test_a_damaged_file_is_named(name: str, expected: str, built: Path, tmp_path
         make_viewer(export)
 
     assert expected in str(raised.value)
-
-
-def test_only_an_export_has_a_page(built: Path):
-    with pytest.raises(MissingOutputError, match="name one of"):
-        make_viewer(built / "store/small/tokens/a.jsonl")
