@@ -1,5 +1,4 @@
 import gc
-import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.loader import Loader
-from tokflow.loaders.mixed_samples import mix
 from tokflow.loaders.rows import Rows, in_order, open_rows
 from tokflow.loaders.samples import Batch, Numbers
 from tokflow_tests.loaders.row_sources import CountingRows
@@ -153,33 +151,10 @@ def test_what_is_no_rows_and_no_samples_is_refused_when_the_loader_is_made(wrong
         Loader(wrong, batch_size=8)
 
 
-def test_tensors_are_refused_where_there_is_no_torch(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-
-    with pytest.raises(ConfigError, match=r"expected torch.*pip install torch"):
-        Loader(rows_of(), batch_size=8, arrays="torch")
-
-
 @pytest.mark.parametrize("option", ["seed", "blocks", "num_epochs"])
 def test_samples_have_an_order_and_an_end_of_their_own(option: str):
     with pytest.raises(ConfigError, match=f"expected no {option}, since samples .* {option}=1"):
         Loader(rows_of().epochs(1), batch_size=8, **{option: 1})
-
-
-def test_rows_samples_and_loaders_tell_people_what_they_are():
-    rows = rows_of()
-    loader = Loader(rows, batch_size=8, rank=1, world_size=2, seed=1, num_epochs=2)
-    next(loader)
-
-    assert repr(rows.shuffled(seed=1)) == (
-        "<Rows of counting: 101 of 4 tokens, shuffled; input_ids, labels, index>"
-    )
-    assert repr(loader) == (
-        "<Loader of <Epochs of counting: 202 samples>: batch_size 8, rank 1 of 2, at sample 8>"
-    )
-    assert repr(mix({"a": rows, "b": rows}, weights={"a": 1, "b": 1})) == (
-        "<MixedSamples of counting, counting: without end>"
-    )
 
 
 @pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"rank": 2, "world_size": 3}])
@@ -199,12 +174,6 @@ def test_a_loader_without_end_has_no_length_and_is_true():
     assert loader
     with pytest.raises(TypeError, match=r"samples that end, found some without end; give `num_e"):
         len(loader)
-
-
-@pytest.mark.parametrize("one", [rows_of().epochs(1), Loader(rows_of(), batch_size=24)])
-def test_who_takes_samples_for_a_dataset_is_told_what_is_one(one: Any):
-    with pytest.raises(TypeError, match=r"found a .*`loader.samples_dataset` and `batch_sampler="):
-        one[0]
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

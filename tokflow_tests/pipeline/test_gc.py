@@ -15,7 +15,7 @@ from tokflow.pipeline.gc import find_garbage, remove_all, unreferred_bytes
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow.store.atomic import in_use, machine
+from tokflow.store.atomic import machine
 from tokflow.store.unfinished import folder_of_segments_here, segments_folder
 from tokflow.tokens.stage import TokensWriter
 from tokflow_tests.object_store import ObjectStore
@@ -243,10 +243,3 @@ def test_segments_are_garbage_when_the_process_that_wrote_them_has_ended(tmp_pat
     assert while_it_lives == {}
     assert is_there
     assert find_garbage(made, keep=1) == {segments: 0}
-
-
-def test_a_mark_leaves_nothing_but_what_was_written(tmp_path: Path):
-    with in_use(tmp_path / "tokens/a.jsonl/.0123456789abcdef.segments"):
-        pass
-
-    assert list(tmp_path.iterdir()) == []

@@ -71,17 +71,6 @@ def test_streams_and_their_index_are_those_of_single_files(
     assert {"00.jsonl", "03.jsonl"} <= {row["raw_file"] for row in rows}
 
 
-def test_the_manifest_lists_the_files_of_the_group(tmp_path: Path):
-    graph = built(grouped(tmp_path))
-
-    assert list(graph.partitions) == KEYS
-    files = graph.tokens(KEYS[1]).manifest().details["files"]
-    assert files == [
-        {"raw_file": key, "sha256": graph.raw_file(key).sha256, "num_rows": 3}
-        for key in ("02.jsonl", "03.jsonl")
-    ]
-
-
 def test_verify_compares_the_rows_of_each_file(tmp_path: Path):
     dataset = grouped(tmp_path)
     shard = built(dataset).open_tokens(KEYS[0])
@@ -179,36 +168,6 @@ def test_rejects_and_errors_name_the_file_and_its_row(
     [failed] = build_dataset(dataset, jobs=1).failed
     assert isinstance(failed.error, BadDocumentError)
     assert (failed.error.path.name, failed.error.row) == ("03.jsonl", 1)
-
-
-def test_rejects_of_a_large_file_that_is_a_group_of_its_own_have_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 100)
-    dataset = grouped(tmp_path, documents={"on_bad_document": "reject"})
-    lines = ["{}" if number == 17 else json.dumps({"text": "long"}) for number in range(20)]
-    (tmp_path / "raw" / "03.jsonl").write_text("\n".join(lines))
-
-    shard = built(dataset).open_tokens("group/03.jsonl")
-
-    [reject] = map(json.loads, (shard.folder / "rejects.jsonl").read_text().splitlines())
-    assert (reject["raw_file"], reject["row"], reject["line"]) == ("03.jsonl", 17, 18)
-    assert len(shard.segments) > 1
-    assert problems_of(dataset) == []
-    index = index_of(graph_of(dataset).named("export", "bin").folder, "train")
-    rows = [row["row"] for row in index if row["raw_file"] == "03.jsonl"]
-    assert rows == [number for number in range(20) if number != 17]
-
-
-def test_an_error_of_encoding_names_the_file_and_its_row(tmp_path: Path):
-    files = {"a.jsonl": ["x", "y"], "b.jsonl": ["z", "<|endoftext|>"]}
-    tokenizer = {"kind": "trained", "vocab_size": 257, "special_tokens_in_text": "error"}
-    dataset = grouped(tmp_path, files=files, tokenizer=tokenizer)
-
-    [failed] = build_dataset(dataset, jobs=1).failed
-
-    assert isinstance(failed.error, BadDocumentError)
-    assert (failed.error.path.name, failed.error.row) == ("b.jsonl", 1)
 
 
 def test_parts_of_files_have_groups_of_their_own(tmp_path: Path):

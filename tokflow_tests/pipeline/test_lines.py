@@ -70,14 +70,6 @@ def test_of_many_files_a_line_now_and_then_says_how_far_they_are(
     assert said[-1] == "tokens: 2 of 3 files, 99 %, 10 documents, 62 B, N s left"
 
 
-def test_of_many_files_that_are_quick_there_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(lines, "FILES_SHOWN", 2)
-
-    assert [line for line in lines_of(tmp_path) if line.startswith("tokens")] == []
-
-
 def test_rejects_are_in_the_line_of_their_file(tmp_path: Path):
     write_raw(tmp_path, {"a.jsonl": ["one"], "b.jsonl": ["two"]})
     (tmp_path / "raw/a.jsonl").write_text('{"text": "one"}\n{"no": "text"}\n')
@@ -104,11 +96,3 @@ def test_the_pace_counts_done_files_in_full_and_those_under_way_by_their_text(
 
     assert pace.num_bytes == 50_000_000
     assert str(pace) == "50 %, 5 documents, 60.0 MB, 5.0 MB/s, 25 s left"
-
-
-def test_a_pace_below_the_end_is_never_said_to_be_all():
-    pace = Pace(1_000)
-
-    pace.advance(1, 5_000)
-
-    assert str(pace).startswith("99 %")

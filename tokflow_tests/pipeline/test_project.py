@@ -55,19 +55,3 @@ def test_it_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TOKFLOW_PROJECT", "elsewhere")
     with pytest.raises(ConfigError, match="project 'elsewhere': expected a folder in a project"):
         find_project()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[tool.dg.project", "pyproject.toml: expected TOML that can be read"),
-        ("[tool.dg.project]", "pyproject.toml: dg.project: expected `root_module`, found none"),
-    ],
-)
-def test_settings_that_cannot_be_read_are_an_error(text: str, message: str, tmp_path: Path):
-    (tmp_path / "pyproject.toml").write_text(text)
-
-    with pytest.raises(ConfigError) as raised:
-        find_project(tmp_path)
-
-    assert message in str(raised.value)

@@ -16,16 +16,6 @@ def test_what_a_check_found_is_known_to_the_next_process_for_the_same_digest(tmp
     assert memory.find("other", "tokens/a/1", "d1") is None
 
 
-def test_the_last_line_counts(tmp_path: Path):
-    for findings in (["wrong"], []):
-        CheckMemory(tmp_path).keep("closes", "tokens/a/1", "d1", findings)
-
-    memory = CheckMemory(tmp_path)
-
-    assert memory.find("closes", "tokens/a/1", "d1") == []
-    assert not memory.has_failed("closes", "tokens/a/1")
-
-
 def test_a_line_that_was_cut_off_costs_itself_alone(tmp_path: Path):
     CheckMemory(tmp_path).keep("closes", "tokens/a/1", "d1", [])
     with (tmp_path / NAME).open("ab") as file:
@@ -36,11 +26,3 @@ def test_a_line_that_was_cut_off_costs_itself_alone(tmp_path: Path):
     memory = CheckMemory(tmp_path)
     found = [memory.find("closes", f"tokens/{key}/1", "d1") for key in "abc"]
     assert found == [[], None, ["wrong"]]
-
-
-def test_a_folder_that_cannot_be_written_to_is_no_error(tmp_path: Path):
-    memory = CheckMemory(tmp_path / "nowhere")
-
-    memory.keep("closes", "tokens/a/1", "d1", [])
-
-    assert memory.find("closes", "tokens/a/1", "d1") == []

@@ -86,13 +86,6 @@ def test_a_url_with_a_secret_is_refused_and_not_shown(url: str):
         assert "hid" not in str(raised.value)
 
 
-@pytest.mark.parametrize("url", ["https://server/store", "hf://datasets/org/name"])
-def test_a_url_that_nothing_is_written_to_is_no_store(url: str):
-    for turn in (opened, open_store):
-        with pytest.raises(ConfigError, match=f"that can be written, .* found {url}; "):
-            turn(url)
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -112,36 +105,6 @@ def test_a_url_that_is_none_is_refused_and_not_taken_for_a_folder(url: str):
             turn(url)
 
         assert "hidden" not in str(raised.value)
-
-
-def test_a_limit_of_the_cache_that_is_none_is_refused_at_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "much")
-
-    with pytest.raises(ConfigError, match="TOKFLOW_CACHE_BYTES: expected a number of bytes"):
-        open_store("s3://bucket/a")
-
-
-def test_a_cache_at_a_url_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("TOKFLOW_CACHE", "s3://bucket/cache")
-
-    with pytest.raises(ConfigError, match="TOKFLOW_CACHE: expected a folder on this disk"):
-        open_store("s3://bucket/a")
-
-
-def test_an_endpoint_without_a_scheme_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "127.0.0.1:5577")
-
-    with pytest.raises(RemoteStoreError, match="http:// before AWS_ENDPOINT_URL"):
-        opened("s3://bucket/a")[1]
-
-
-def test_a_scheme_is_one_in_capitals_too():
-    assert open_store("S3://bucket/a").root == open_store("s3://bucket/a").root
-
-
-def test_a_scheme_that_nobody_knows_is_named():
-    with pytest.raises(RemoteStoreError, match="correct s4://"):
-        opened("s4://bucket/a")[1]
 
 
 def test_what_is_no_url_is_a_path():

@@ -1,6 +1,5 @@
 """Chats and their loss mask on the way through all stages, and what is told of them."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,8 @@ from tokflow_tests.chats import (
     MARKED,
     chat,
     chat_dataset,
-    save_chat_tokenizer,
     write_chats,
 )
-from tokflow_tests.cli.commands import run
 from tokflow_tests.outputs import stored
 from tokflow_tests.tiny import declare, tokenize, write_texts
 from tokflow_tests.tokenizers.chat.test_renderer import of_transformers, transformers_tokenizer
@@ -223,47 +220,3 @@ def test_what_was_made_does_not_depend_on_the_batches(tmp_path: Path):
 
     for name in ("tokens.bin", "loss_mask.bin", "documents.parquet", "_tokflow/manifest.json"):
         assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
-
-
-def test_the_command_line_builds_verifies_and_inspects_chats(tmp_path: Path):
-    save_chat_tokenizer(tmp_path)
-    write_chats(tmp_path / "raw/chats.jsonl", CHATS)
-    (tmp_path / "dataset.yaml").write_text(
-        "name: chats\nraw: {files: raw/*}\ndocuments: {messages: messages}\n"
-        "tokenizer: {kind: file, name: tok}\npacking: {sequence_length: 16}\n"
-        "exports: [parquet]\nstore: store\n"
-    )
-
-    made = run("run", "--config", tmp_path / "dataset.yaml")
-    verified = run("verify", "--config", tmp_path / "dataset.yaml")
-    inspected = run("inspect", tmp_path / "store/chats/tokens/chats.jsonl")
-
-    assert made.exit_code == 0, made.output
-    assert verified.exit_code == 0, verified.output
-    assert re.search(r"num_loss_tokens\W+\d", inspected.output), inspected.output
-
-
-def test_dagster_builds_and_checks_chats(tmp_path: Path):
-    import dagster as dg
-
-    from tokflow_tests.dagster_case import Case, failure
-
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path / "dagster")) as instance:
-        case = Case(tmp_path, instance)
-        save_chat_tokenizer(tmp_path)
-        write_chats(tmp_path / "raw/chats.jsonl", CHATS)
-        case.attributes |= {
-            "raw": {"files": "raw/*.jsonl"},
-            "documents": {"messages": "messages"},
-            "tokenizer": {"kind": "file", "name": "tok"},
-            "exports": ["parquet"],
-        }
-        instance.add_dynamic_partitions("small_files", ["chats.jsonl"])
-
-        result = case.run(keys=["chats.jsonl"])
-
-        assert result.success, failure(result)
-        # That every file is built is said when the run begins, too.
-        last = {of.asset_check_key: of.passed for of in result.get_asset_check_evaluations()}
-        assert last
-        assert all(last.values())
