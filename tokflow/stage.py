@@ -96,6 +96,10 @@ class Graph(Protocol):
     def partitions(self) -> Mapping[str, tuple[RawSource, ...]]:
         """The raw files of each partition by its key."""
 
+    @property
+    def bad_files(self) -> Mapping[str, str]:
+        """Why each raw file is left out that cannot be read, by its key, sorted."""
+
     def is_of_file(self, stage: str) -> bool:
         """Return whether each partition has an output of a stage."""
 

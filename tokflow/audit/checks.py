@@ -6,17 +6,17 @@ what is deleted and built again is checked again, and so is a store that was cop
 """
 
 import hashlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.attributes.stage import ATTRIBUTES
+from tokflow.audit.shared_texts import find_shared_texts
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
@@ -28,16 +28,12 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.selection.stage import SELECTION, rule_rows
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.store.check_memory import CheckMemory
 from tokflow.store.integrity import once_more, raise_damage
 from tokflow.store.manifest import Manifest
-from tokflow.store.tables import to_numpy
 from tokflow.store.verdicts import try_to_write_verdict
-from tokflow.tokens.shard_files import hashes_as_array
 from tokflow.tokens.stage import TOKENS
-from tokflow.tokens.token_source import positions_of_runs
 
 SAMPLED_FILES = 4
 """Files of a run that are compared with the reference: opening it takes up to a second each."""
@@ -205,6 +201,12 @@ def _export_is_complete(graph: BuildGraph, output: Output) -> list[str]:
     return once_more(verified)
 
 
+def _export_has_all_files(graph: BuildGraph, output: Output) -> list[str]:
+    """No raw file is left out since it cannot be read, as `raw.on_bad_file: skip` allows."""
+    bad = output.manifest().details.get("bad_files", {})
+    return [f"{key} is left out: {reason}" for key, reason in bad.items()]
+
+
 CHECKS: Mapping[str, Mapping[str, OutputCheck]] = {
     TOKENS.name: {
         "accounting_closes": OutputCheck(find=_tokens_close),
@@ -219,7 +221,10 @@ CHECKS: Mapping[str, Mapping[str, OutputCheck]] = {
         "no_shared_text": OutputCheck(find=_split_shares_no_text, covers="all", is_warning=True),
     },
     SEQUENCES.name: {"accounting_closes": OutputCheck(find=_sequences_close)},
-    EXPORT.name: {"complete": OutputCheck(find=_export_is_complete)},
+    EXPORT.name: {
+        "complete": OutputCheck(find=_export_is_complete),
+        "has_all_files": OutputCheck(find=_export_has_all_files, is_warning=True),
+    },
 }
 """Stage to checks by name."""
 
@@ -347,52 +352,3 @@ class Checker:
         chosen = due[:: max(1, -(-len(due) // SAMPLED_FILES))]
         failed = (of for of in due if self._memory.has_failed(name, of.place))
         return list(dict.fromkeys([*chosen, *failed]))
-
-
-MIN_SHARED_CHARS = 32
-"""Shorter texts (an empty file, a licence's one line) are equal by chance and teach nothing."""
-
-
-def find_shared_texts(splits: Sequence[Split], *, min_chars: int = MIN_SHARED_CHARS) -> list[str]:
-    """Return one sentence for each pair of parts that have a text in common.
-
-    All files are looked at together. Only documents of at least `min_chars` characters that are
-    whole in their part are compared, by their text_hash; memory takes 16 bytes for each.
-    """
-    parts = splits[0].parts if splits else ()
-    hashes: dict[str, npt.NDArray[np.void]] = {}
-    problems = []
-    for part in parts:
-        of_files = [_whole_documents(split, part, min_chars)[0] for split in splits]
-        hashes[part] = np.unique(np.concatenate(of_files))
-        for other in list(hashes)[:-1]:
-            shared = np.intersect1d(hashes[other], hashes[part], assume_unique=True)
-            if len(shared):
-                problems.append(
-                    f"{other} and {part}: expected no text in both, found {len(shared):,}, "
-                    f"such as {_first_with(splits, part, shared)}"
-                )
-    return problems
-
-
-def _whole_documents(
-    split: Split, part: str, min_chars: int
-) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]:
-    """Return the hashes of one file's whole documents in a part, and their rows."""
-    table = split.shard.documents(["row", "num_chars", "text_hash"])
-    hashes = hashes_as_array(table["text_hash"].combine_chunks())
-    rows = split.span_table(part)
-    is_whole = ~to_numpy(rows["is_cut"])
-    runs = (to_numpy(rows[name])[is_whole] for name in ("document", "num_documents"))
-    documents = np.sort(positions_of_runs(*runs))
-    documents = documents[to_numpy(table["num_chars"])[documents] >= min_chars]
-    return hashes[documents], to_numpy(table["row"])[documents]
-
-
-def _first_with(splits: Iterable[Split], part: str, shared: npt.NDArray[np.void]) -> str:
-    for split in splits:
-        hashes, rows = _whole_documents(split, part, 0)
-        is_shared = np.isin(hashes, shared)
-        if is_shared.any():
-            return f"{split.manifest.partition}:{int(rows[np.argmax(is_shared)])}"
-    return "(none)"

@@ -216,6 +216,8 @@ def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
     MissingOutputError where it is not built.
     """
     graph = graph_of(dataset)
+    if (bad := graph.bad_files.get(raw_file)) is not None:
+        return DocumentTrace(raw_file=raw_file, row=row, why_not=f"of a bad file, left out: {bad}")
     key = _partition_with(graph, raw_file)
     shard = graph.open_tokens(key)
     rows = to_numpy(shard.documents(["row"])["row"])

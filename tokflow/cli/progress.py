@@ -33,6 +33,8 @@ class Errors(Reporter):
         """Keep the error; return the line to print now, None if another output failed for the same
         reason."""
         message = str(failed.explained)
+        if failed.is_left_out:
+            return f"{failed.stage} {failed.name}: left out, {message}"
         if message in self._found:
             return None
         self._found[message] = failed.error

@@ -75,7 +75,7 @@ def check_files(key: dg.AssetKey, statuses: Sequence[FileStatus]) -> dg.AssetChe
     Files that failed are an error. Without any, those that nobody has built yet are a warning.
     """
     failed = [of for of in statuses if of.state == "failed"]
-    others = [of for of in statuses if of.state in ("stale", "new")]
+    others = [of for of in statuses if of.state in ("bad", "stale", "new")]
     said = [f"{counted(len(failed), 'file')} failed"] if failed else []
     said += [f"{counted(len(others), 'file')} not built yet"] if others else []
     rows = []

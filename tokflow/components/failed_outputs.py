@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import TypeAlias, get_type_hints
+from uuid import uuid4
 
 import dagster as dg
 
@@ -21,6 +22,7 @@ from tokflow.components.dagster_names import (
     is_partitioned,
 )
 from tokflow.errors import FetchError, first_five, message_of, shortened
+from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import StageFailure, StageResult
@@ -61,13 +63,38 @@ def mark_failed(
     outputs: Sequence[FailedOutput],
 ) -> None:
     """Let Dagster show these outputs as failed once this run has failed; at most `MAX_MARKED`."""
-    for stage, name, partition in outputs[:MAX_MARKED]:
-        planned = _Planned(asset_key(dataset, stage, name), partition=partition)
-        event = _event_of(context.run.job_name, "", planned)
-        context.instance.report_dagster_event(event, context.run.run_id, log_level=logging.DEBUG)
+    _mark(context.instance, context.run, dataset, outputs)
     if (num_more := len(outputs) - MAX_MARKED) > 0:
         said = counted(num_more, "more output")
         context.log.warning("%s failed, which the pages of assets do not show as failed", said)
+
+
+def mark_bad_files(
+    context: dg.AssetExecutionContext, dataset: Dataset, failed: Sequence[StageFailure]
+) -> None:
+    """Let Dagster show the tokens of bad raw files as failed though this run has not: a run that
+    is entered as failed was to make them."""
+    steps = [of for of in dataset.stages if of.has_engine]
+    outputs = [(step.name, "", of.name) for step in steps for of in failed]
+    if outputs:
+        name = f"{dagster_name(dataset.name)}_bad_files"
+        tags = {"tokflow/of_run": context.run.run_id}
+        run = dg.DagsterRun(
+            name, run_id=str(uuid4()), status=dg.DagsterRunStatus.FAILURE, tags=tags
+        )
+        _mark(context.instance, context.instance.add_run(run), dataset, outputs)
+
+
+def _mark(
+    instance: dg.DagsterInstance,
+    run: dg.DagsterRun,
+    dataset: Dataset,
+    outputs: Sequence[FailedOutput],
+) -> None:
+    for stage, name, partition in outputs[:MAX_MARKED]:
+        planned = _Planned(asset_key(dataset, stage, name), partition=partition)
+        event = _event_of(run.job_name, "", planned)
+        instance.report_dagster_event(event, run.run_id, log_level=logging.DEBUG)
 
 
 def repeat_events(

@@ -120,12 +120,14 @@ def look_at_sources(
     }
     is_open = graph.limited is not None and graph.limited.is_open
     kept = graph.listed if is_open else graph.partitions  # those that may follow are no less there
+    is_grouped = any(of.raw.group for of in (dataset, *dataset.sources))
+    bad = [] if is_grouped else [*graph.bad_files]  # they stay partitions, which have failed
     known = [of for key, of in graph.partitions.items() if key in registered]
     return FileChanges(
         graph=graph,
         stamps=stamps,
-        added=tuple(key for key in graph.partitions if key not in registered),
-        removed=tuple(sorted(registered - set(kept))),
+        added=tuple(key for key in (*graph.partitions, *bad) if key not in registered),
+        removed=tuple(sorted(registered - {*kept, *bad})),
         num_changed=sum(any(source.key in unread for source in of) for of in known),
         num_unread=len(unread),
         num_unread_bytes=sum(stamp.num_bytes for stamp in unread.values()),

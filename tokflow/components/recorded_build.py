@@ -4,6 +4,7 @@ Staleness, automation and plots rest on that record; what is in the store alread
 is, and once.
 """
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
@@ -22,6 +23,7 @@ from tokflow.components.failed_outputs import (
     exports_and_files,
     failed_outputs,
     failure_of,
+    mark_bad_files,
     mark_failed,
     repeat_events,
 )
@@ -43,7 +45,8 @@ from tokflow.pipeline.results import (
     StageFailure,
     StageResult,
 )
-from tokflow.pipeline.run import FOR_MIXTURES, Build, needed_for
+from tokflow.pipeline.run import FOR_MIXTURES, Build
+from tokflow.pipeline.stages import needed_for
 from tokflow.pools import Workers, open_pool
 from tokflow.shown import counted, duration, printable, redacted
 from tokflow.split.stage import MIXED_SPLIT
@@ -177,6 +180,8 @@ def _build_one(
     recorder = _Recorder(context, build, sync, recheck=options.recheck, checked=checked)
     failed = _checked(build, recorder, shown, options.workers)
     built = replace(build.result(), seconds=time.perf_counter() - started)
+    gone = [of for of in built.bad_files if of.name not in build.graph.partitions]
+    mark_bad_files(context, dataset, gone)
     files, new = counted(built.num_files, "file"), counted(built.num_new, "output")
     num_recorded = sum(map(len, recorder.entered.values()))
     said = f"{files}: {new} new, {len(built.made) - built.num_new:,} up to date"
@@ -350,7 +355,9 @@ class _Recorder(Reporter):
 
     def failed(self, failed: StageFailure) -> None:
         """Log the error at once; the run goes on."""
-        self._context.log.error(printable(redacted(str(failed.explained)), keep="\n\t"))
+        level = logging.WARNING if failed.is_left_out else logging.ERROR
+        said = printable(redacted(str(failed.explained)), keep="\n\t")
+        self._context.log.log(level, "left out: %s" if failed.is_left_out else "%s", said)
 
     def check(self) -> list[dg.AssetCheckResult]:
         """Check what is there and was not checked yet; return all checks that fail.

@@ -52,7 +52,9 @@ class ExportStage(Stage):
         dataset, variant = making.graph.dataset, making.variant
         inputs = making.inputs(self.inputs(dataset, variant)[0].stage)
         parents = {key: of.fingerprint for key, of in inputs.items()}
-        return replace(self.declared_recipe(dataset, variant), parents=parents)
+        declared, bad = self.declared_recipe(dataset, variant), [*making.graph.bad_files]
+        config = {**declared.config, **({"bad_files": bad} if bad else {})}
+        return replace(declared, config=config, parents=parents)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides, whatever files there are."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, TokflowError, first_five
 from tokflow.exports.ahead import TokensAhead
+from tokflow.pipeline.bad_files import with_asked_again, without, without_known
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import (
@@ -22,6 +23,7 @@ from tokflow.pipeline.raw_files import (
 from tokflow.pipeline.stages import up_to
 from tokflow.pipeline.supervision import check_supervised
 from tokflow.raw import (
+    BadFile,
     GroupProposal,
     Listing,
     Progress,
@@ -88,7 +90,7 @@ class BuildGraph:
     def online(self) -> "BuildGraph":
         """Return the graph of a build after a plan, which looks at raw files elsewhere again."""
         graph = BuildGraph(self.dataset, reads_once=self.reads_once, is_refreshed=True)
-        graph.listing = self.listing
+        graph.listing = with_asked_again(self.listing)
         for key, raw in self.known_files.items():
             source = self.listing.sources[key]
             if source.is_local or (self.store.is_cached and not source.may_differ):
@@ -102,8 +104,32 @@ class BuildGraph:
 
     @cached_property
     def listing(self) -> Listing:
-        """Everything that the patterns of the dataset match. Raises: as `list_files`."""
-        return list_files(self.dataset)
+        """Everything that the patterns of the dataset match, without files that are known to be
+        bad. Raises: as `list_files`."""
+        return without_known(list_files(self.dataset), self.dataset, self.identified)
+
+    @property
+    def bad_files(self) -> dict[str, str]:
+        """Why each raw file is left out that cannot be read, by its key, sorted."""
+        return {key: of.reason for key, of in sorted(self.listing.bad.items())}
+
+    def has(self, output: Output) -> bool:
+        """Return whether an output is still as it was when it was asked for."""
+        return self._outputs.get((output.stage, output.key, output.variant)) is output
+
+    def leave_out(self, bad: Mapping[str, BadFile]) -> bool:
+        """Take raw files for not there; return whether that may change tokens of others."""
+        self.listing = without(self.listing, bad)
+        is_alone = not (self.dataset.raw.group or self.limited)
+        is_alone &= self.dataset.tokenizer.kind != "trained"
+        stays = {of.name for of in self.stages if of.decides_all or of.has_engine}
+        outputs = self._outputs.items()
+        self._outputs = {at: of for at, of in outputs if is_alone and at[0] in stays}
+        self._missing.clear()
+        self._shared = {}
+        for name in ("listed", *(() if is_alone else ("tokenizer", "limited"))):
+            self.__dict__.pop(name, None)
+        return not is_alone
 
     @property
     def sources(self) -> dict[str, RawSource]:
@@ -170,7 +196,7 @@ class BuildGraph:
         """Return the raw files of one partition, fetched if remote. Raises: RawFileError."""
         graph, of_source = self.at(key)
         if (sources := graph.listed.get(of_source)) is None:
-            raise unknown_key(of_source, graph.listed, name=graph.dataset.name)
+            raise unknown_key(of_source, graph.listed, graph.listing, name=graph.dataset.name)
         return RawPartition(of_source, tuple(graph.raw_file(of.key) for of in sources))
 
     def raw_file(self, key: str) -> RawFile:
@@ -178,7 +204,7 @@ class BuildGraph:
         graph, of_source = self.at(key)
         if of_source not in graph.known_files:
             if (source := graph.sources.get(of_source)) is None:
-                raise unknown_key(of_source, graph.listed, name=graph.dataset.name)
+                raise unknown_key(of_source, graph.listed, graph.listing, name=graph.dataset.name)
             graph._identify([source])
         return graph.known_files[of_source]
 
@@ -193,7 +219,13 @@ class BuildGraph:
             self._identify(new, progress)
 
     def _identify(self, sources: Sequence[RawSource], progress: Progress | None = None) -> None:
-        self.known_files |= read_raw_files(
+        self.known_files |= self.identified(sources, progress)
+
+    def identified(
+        self, sources: Sequence[RawSource], progress: Progress | None = None
+    ) -> dict[str, RawFile]:
+        """Return raw files by their keys, fetched if remote. Raises: RawFileError."""
+        return read_raw_files(
             sources,
             store=self.folder,
             of=self.store,
@@ -345,6 +377,7 @@ class BuildGraph:
             **shuffle_fields(dataset.shuffle.of_documents, DOCUMENT_ORDER),
             **dataset.shuffle.of_export.document_fields(),
             **({"commits": commits} if (commits := self.listing.commits) else {}),
+            **({"bad_files": bad} if (bad := self.bad_files) else {}),
         }
 
     def disqualify(self, difference: str) -> None:

@@ -49,7 +49,7 @@ class MixtureGraph(BuildGraph):
         of no key that of the first. Raises: RawFileError for one of no source."""
         name, of_source = source_and_key(key) if key else (next(iter(self.of_sources)), "")
         if name not in self.of_sources:
-            raise unknown_key(key, self.partitions, name=self.dataset.name)
+            raise unknown_key(key, self.partitions, self.listing, name=self.dataset.name)
         return self.of_sources[name], of_source
 
     @cached_property
@@ -59,7 +59,8 @@ class MixtureGraph(BuildGraph):
         left_out = tuple(left for _, graph in graphs for left in graph.listing.left_out)
         found = {f"{of}/{key}": source for of, g in graphs for key, source in g.sources.items()}
         sources = {key: replace(of, key=key) for key, of in sorted(found.items())}
-        return Listing(sources=sources, left_out=left_out)
+        bad = {f"{of}/{key}": bad for of, g in graphs for key, bad in g.listing.bad.items()}
+        return Listing(sources=sources, left_out=left_out, bad=bad)
 
     @cached_property
     def listed(self) -> Mapping[str, tuple[RawSource, ...]]:
@@ -75,6 +76,7 @@ class MixtureGraph(BuildGraph):
     def take_more(self) -> list[str]:
         """Return the keys of partitions that are known now that more tokens are there."""
         before = self.__dict__.pop("listed", {})
+        self.__dict__.pop("listing", None)  # bad files of sources are left out now
         return [key for key in self.listed if key not in before]
 
     def read_raw_files(self, keys: Sequence[str], *, progress: Progress | None = None) -> None:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, TokflowError
+from tokflow.errors import ConfigError, TokflowError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure, failure_key, read_failures
 from tokflow.pipeline.graph import BuildGraph
@@ -18,14 +18,14 @@ from tokflow.pipeline.mixture import MixtureGraph, graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import check_first_columns
 from tokflow.pipeline.results import StageFailure, Totals
+from tokflow.pipeline.skipped_files import leave_out_unreadable
 from tokflow.pipeline.stages import for_mixtures
-from tokflow.pipeline.staleness import Cause, why
+from tokflow.pipeline.staleness import Cause, cause_of
 from tokflow.raw import LeftOut
 from tokflow.split.stage import MIXED_SPLIT
 from tokflow.stage import RAW
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
-from tokflow.store.store import StoredOutput
-from tokflow.store.stored_outputs import made_in, newest_first, newest_output
+from tokflow.store.stored_outputs import newest_first, newest_output
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.reference_version import reference_change
 from tokflow.tokenizers.stage import tokenizer_source
@@ -202,8 +202,9 @@ def make_plan(
         graph=graph,
         planned=tuple(planner.planned),
         bad=tuple(planner.bad),
-        num_files=sum(len(graph.partitions[key]) for key in keys),
-        num_remote=sum(of.may_differ for key in keys for of in graph.partitions[key]),
+        num_files=sum(len(graph.partitions[key]) for key in planner.keys),
+        num_remote=sum(of.may_differ for key in planner.keys for of in graph.partitions[key])
+        + sum(of.source.may_differ for of in graph.listing.bad.values()),
         num_elsewhere=num_elsewhere,
         totals=planner.totals,
     )
@@ -221,6 +222,8 @@ class _Planner:
         self.totals = Totals() if totals is None else totals
         self.planned: list[PlannedOutput] = []
         self.bad: list[StageFailure] = []
+        self.keys: list[str] = []
+        """Partitions that it is about."""
         self.sizes: dict[str, int] = {}
         """Bytes of each partition's raw files, those on this disk."""
         self.unfetched: set[str] = set()
@@ -242,10 +245,14 @@ class _Planner:
         self, keys: Sequence[str], *, is_partial: bool, until: str | None = None
     ) -> int:
         """Plan the outputs of `keys` and of the dataset; count other files that are not built."""
-        partitions = self.graph.partitions
         if isinstance(self.graph, MixtureGraph):
             self._look_at_sources(self.graph)
+            self.graph.take_more()
         else:
+            leave_out_unreadable(self.graph)
+        partitions = self.graph.partitions
+        keys = self.keys = [of for of in (keys if is_partial else partitions) if of in partitions]
+        if not self.graph.of_sources:
             for key, sources in partitions.items():
                 try:
                     self.sizes[key] = self.graph.raw(key).num_bytes
@@ -296,7 +303,7 @@ class _Planner:
                     cause, details = self._cause_of_waiting(output)
                 else:
                     recipe = output.recipe
-                    cause, details = _cause(self.graph, output)
+                    cause, details = cause_of(self.graph, output)
                 if cause is None:
                     self.totals.add(output.manifest(), output.name)
             except (TokflowError, OSError) as error:
@@ -363,37 +370,3 @@ class _Planner:
         is_unfetched = output.step.has_engine and output.key in self.unfetched
         stage = RAW if is_unfetched else output.stage
         return self.failures.get(failure_key(self.graph, stage, output.name, output.packing) or "")
-
-
-def _cause(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str, ...]]:
-    """Return why an output must be made, and what differs; None where it is there."""
-    if output.is_first_of_kind:
-        source = tokenizer_source(output) if output.step.decides_all else None
-        is_remote = source is not None and source.config.kind in ("huggingface", "tiktoken")
-        if source is None or not is_remote or source.is_local:
-            return "missing", ()
-        return "missing", (f"to be fetched: {source.config.kind} {source.config.name}",)
-    try:
-        output.manifest()
-    except CorruptOutputError as error:
-        return "damaged", (str(error).partition("; ")[0],)
-    except MissingOutputError:
-        newest = _likest(graph, output)
-        if newest is None:
-            return "missing", ()
-        if newest.folder == output.folder:
-            return "config changed", ("it has bad documents or special tokens, now an error",)
-        return why(newest.manifest, output.recipe, output.step)
-    return None, ()
-
-
-def _likest(graph: BuildGraph, output: Output) -> StoredOutput | None:
-    """Return the newest output of the same stage and file, and of the same config if there is one;
-    of sequences none that is of another packing of now."""
-    config, variants = output.recipe.config, output.step.variants(graph.dataset)
-    if not output.step.is_of_file or len(variants) == 1:
-        return newest_output(output.graph.store, output.place)
-    others = [graph.output(output.stage, output.key, variant) for variant in variants]
-    folders = {of.folder for of in others if of is not output}
-    found = [of for of in made_in(output.graph.store, output.place) if of.folder not in folders]
-    return next((of for of in found if of.manifest.config == config), next(iter(found), None))

@@ -129,12 +129,35 @@ class FileShare:
         """Return the share of the keys: every 64th, from the third."""
         return list(keys[self.number - 1 :: self.of_shares])
 
+    def check(self, dataset: Dataset) -> None:
+        """Make sure that this share of the files can be built without the others.
+
+        Raises: ConfigError.
+        """
+        if dataset.mixture is not None:
+            expected = "a dataset with raw files of its own"
+            found = f"{dataset.name}, a mixture, which is made of all files of its sources"
+            names = ", ".join(of.name for of in dataset.sources)
+            remedy = f"run the shards of {names}, then this one whole"
+        elif dataset.documents.limit.scope == "dataset":
+            expected = "a dataset whose files are built each by itself"
+            found = f"share {self} of one in which documents.limit.scope is dataset, so that each "
+            found += "file may take what those before it have left"
+            remedy = "run it without --shard"
+        else:
+            return
+        raise ConfigError(where="--shard", expected=expected, found=found, remedy=remedy)
+
     def __str__(self) -> str:
         return f"{self.number}/{self.of_shares}"
 
 
-def unknown_key(key: str, known: Collection[str], *, name: str) -> RawFileError:
-    """Return the error for an unknown partition key."""
+def unknown_key(key: str, known: Collection[str], listing: Listing, *, name: str) -> RawFileError:
+    """Return the error for an unknown partition key, or that of a bad file which is left out."""
+    if (bad := listing.bad.get(key)) is not None:
+        expected, found = "a file that can be read", f"a bad one, left out: {bad.reason}"
+        remedy = "it is read again as soon as it has changed"
+        return RawFileError(where=f"{name}: {key}", expected=expected, found=found, remedy=remedy)
     return RawFileError(
         where=f"{name}: {key}",
         expected="the key of a partition",

@@ -206,6 +206,8 @@ class StageFailure:
     error: Exception
     packing: str = ""
     """Packing of sequences, as in `Output`."""
+    is_left_out: bool = False
+    """True of a bad raw file, without which everything else is made."""
 
     @property
     def is_raw(self) -> bool:
@@ -250,6 +252,8 @@ class BuildResult:
     """Empty if all is well."""
     left_out: tuple[LeftOut, ...]
     """Files that the patterns of the raw files match and that were not read."""
+    bad_files: tuple[StageFailure, ...]
+    """Those of them that this build has found to be bad."""
     seconds: float
     stage_seconds: Mapping[str, float]
     """Seconds from the beginning of each stage to that of the next, by name; of a mixture those of

@@ -8,13 +8,15 @@ from collections import defaultdict
 from collections.abc import Collection, Generator, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from threading import Thread
 
 from tokflow.documents.ranges import text_bytes_of
-from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
+from tokflow.errors import MissingOutputError, TokflowError, first_five
+from tokflow.pipeline.bad_files import check_content, skips_bad_files
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
@@ -29,6 +31,8 @@ from tokflow.pipeline.results import (
     StageFailure,
     StageResult,
 )
+from tokflow.pipeline.skipped_files import SkippedFiles
+from tokflow.pipeline.stages import needed_for
 from tokflow.pipeline.tasks import engine_of, is_small, make_outputs, tokens_ahead
 from tokflow.pools import open_pool
 from tokflow.pools.memory import PeakMemory
@@ -84,7 +88,7 @@ def build_dataset(
     Raises: ConfigError where they cannot be mixed.
     """
     if share is not None:
-        _check_share(dataset, share)
+        share.check(dataset)
     graph = graph_of(dataset, reads_once=True) if graph is None else graph.online()
     reporter = reporter or Reporter()
     keys = graph.selected_keys(partitions)
@@ -99,36 +103,6 @@ def build_dataset(
         for event in events:
             reporter.hear(event)
     return build.result()
-
-
-def _check_share(dataset: Dataset, share: FileShare) -> None:
-    """Make sure that a share of the files can be built without the others.
-
-    Raises: ConfigError.
-    """
-    if dataset.mixture is not None:
-        expected = "a dataset with raw files of its own"
-        found = f"{dataset.name}, a mixture, which is made of all files of its sources"
-        names = ", ".join(of.name for of in dataset.sources)
-        remedy = f"run the shards of {names}, then this one whole"
-    elif dataset.documents.limit.scope == "dataset":
-        expected = "a dataset whose files are built each by itself"
-        found = f"share {share} of one in which documents.limit.scope is dataset, so that each "
-        found += "file may take what those before it have left"
-        remedy = "run it without --shard"
-    else:
-        return
-    raise ConfigError(where="--shard", expected=expected, found=found, remedy=remedy)
-
-
-def needed_for(asked: Collection[tuple[str, str]], dataset: Dataset) -> set[tuple[str, str]]:
-    """Return the outputs asked for and all that they are made from, by stage and variant."""
-    needed = set(asked)
-    for step in reversed(dataset.stages):
-        for variant in step.variants(dataset):
-            if (step.name, variant) in needed:
-                needed |= {(of.stage, of.variant) for of in step.inputs(dataset, variant)}
-    return needed
 
 
 class Build:
@@ -166,7 +140,10 @@ class Build:
         self.partitions: dict[str, RawPartition] = {}
         """Those of which nothing has failed so far."""
         self.made: dict[Output, StageResult] = {}
-        self.failed: list[StageFailure] = []
+        self.skipped = SkippedFiles(graph)
+        self.failed = self.skipped.failed
+        self.new: set[Path] = set()
+        """Folders of what it has made."""
         self.stage_seconds: dict[str, float] = defaultdict(float)
         self.memory = PeakMemory()
 
@@ -191,7 +168,8 @@ class Build:
             yield from self._build_sources(self.graph, pool)
             if self.failed:
                 return
-            keys = [*keys, *self._wanted(self.graph.take_more())]
+            more = self._wanted(self.graph.take_more())
+            keys = [*(of for of in keys if of in self.graph.partitions), *more]
         yield StageBegun(RAW, len(keys), 0)
         with ThreadPoolExecutor(max_workers=1) as hashing:
             hashing.submit(self.graph.read_raw_files, keys)
@@ -205,10 +183,22 @@ class Build:
         is_whole = self.only is None and self.needed is None and not self.is_share
         with tokens_ahead(self.graph, self.partitions if is_whole else {}, pool):
             while (yield from self._make_all(pool)):
-                self.made = {of: self.made[of] for of in self.made if of.step.decides_all}
-                known = self.graph.partitions  # of a limited dataset the first ones again
-                self.partitions = {key: of for key, of in self.partitions.items() if key in known}
-                self.tried &= known.keys()
+                yield from self._begin_again()
+
+    def _begin_again(self) -> Iterator[StageFailure]:
+        """Forget what is not to be made any more, and begin with what is new: of a limited dataset
+        the first files are known again, of groups without a bad file the next ones."""
+        self.made = {of: self.made[of] for of in self.made if self.graph.has(of)}
+        known = {key: [of.key for of in files] for key, files in self.graph.partitions.items()}
+        self.partitions = {
+            key: raw
+            for key, raw in self.partitions.items()
+            if known.get(key) == [of.key for of in raw.files]
+        }
+        self.tried &= known.keys()
+        done = {*self.partitions, *(of.name for of in self.failed)}
+        new = [] if self.is_share else [key for key in known if key not in done]
+        yield from self._begin(self._wanted(new))
 
     def _hash_cut_files(self) -> None:
         """Hash the files that several workers read, while they do."""
@@ -221,12 +211,14 @@ class Build:
         """Return everything that was made, in the order of the stages, and keep for a plan what
         failed."""
         note_failures(self.graph, self.failed, self.tried)
+        self.skipped.keep()
         outputs = self.graph.outputs() if self.made else ()
         return BuildResult(
             partitions=self.partitions,
             made=tuple(self.made[of] for of in outputs if of in self.made),
             failed=tuple(self.failed),
             left_out=self.graph.listing.left_out,
+            bad_files=tuple(self.skipped.found),
             seconds=time.perf_counter() - self.started,
             stage_seconds=self.stage_seconds,
             peak_bytes=self.memory.num_bytes,
@@ -250,8 +242,7 @@ class Build:
         for source in missing:
             build = Build(source, list(source.partitions), advance=self.advance, asked=FOR_MIXTURES)
             yield from build._events(pool)
-            name, failed = source.dataset.name, build.result().failed
-            self.failed += [StageFailure(of.stage, f"{name}/{of.name}", of.error) for of in failed]
+            self.skipped.add(build.result(), source.dataset.name)
         if not self.failed:
             _ = graph.mixture_plan
 
@@ -259,7 +250,10 @@ class Build:
         self.tried.update(keys)
         for key in keys:
             try:
-                self.partitions[key] = self.graph.raw(key)
+                raw = self.graph.raw(key)
+                if skips_bad_files(self.graph.dataset):
+                    check_content(raw)
+                self.partitions[key] = raw
             except Exception as error:
                 yield self._failure(RAW, key, error)
 
@@ -270,6 +264,8 @@ class Build:
         what was made of them.
         """
         held: set[str] = set()  # stages that did not begin
+        if (yield from self.skipped.leave_out()):
+            return True
         for stage in self.graph.stages:
             outputs = [
                 of
@@ -282,6 +278,8 @@ class Build:
             for _, of_packing in groupby(outputs, attrgetter("packing")):
                 if (yield from self._make_step(stage, [*of_packing], pool)):
                     return True
+            if (yield from self.skipped.leave_out()):
+                return True
         return False
 
     def _make_step(
@@ -316,6 +314,10 @@ class Build:
 
     def _added(self, output: Output, result: StageResult | Exception) -> Event:
         if isinstance(result, StageResult):
+            if result.is_new:
+                self.new.add(result.folder)
+            elif result.folder in self.new:  # before a bad file was left out
+                result = replace(result, is_new=True)
             self.made[output] = result
             if self.graph.ahead is not None and output.step.has_engine:
                 self.graph.ahead.add(result.stored, output.key)
@@ -393,5 +395,4 @@ class Build:
         return made
 
     def _failure(self, stage: str, name: str, error: Exception, packing: str = "") -> StageFailure:
-        self.failed.append(StageFailure(stage, name, error, packing))
-        return self.failed[-1]
+        return self.skipped.take(StageFailure(stage, name, error, packing))

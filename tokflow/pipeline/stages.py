@@ -1,11 +1,13 @@
 """The stages of a dataset, in the order in which data goes through them."""
 
+from collections.abc import Collection
+
 from tokflow.attributes.stage import ATTRIBUTES
 from tokflow.exports.stage import EXPORT
 from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.stage import MIXED_SPLIT, SPLIT
-from tokflow.stage import Stage
+from tokflow.stage import DatasetConfig, Stage
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.stage import TOKENS
 
@@ -21,3 +23,13 @@ def for_mixtures(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 def up_to(stage: str, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Return the stages up to one."""
     return stages[: [of.name for of in stages].index(stage) + 1]
+
+
+def needed_for(asked: Collection[tuple[str, str]], dataset: DatasetConfig) -> set[tuple[str, str]]:
+    """Return the outputs asked for and all that they are made from, by stage and variant."""
+    needed = set(asked)
+    for step in reversed(dataset.stages):
+        for variant in step.variants(dataset):
+            if (step.name, variant) in needed:
+                needed |= {(of.stage, of.variant) for of in step.inputs(dataset, variant)}
+    return needed

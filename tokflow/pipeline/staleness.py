@@ -5,10 +5,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.output import Output
 from tokflow.shown import counted
 from tokflow.stage import Stage
 from tokflow.store.manifest import Manifest, Recipe
+from tokflow.store.store import StoredOutput
+from tokflow.store.stored_outputs import made_in, newest_output
 from tokflow.store.versions import described_changes
+from tokflow.tokenizers.stage import tokenizer_source
 
 Cause = Literal[
     "missing", "damaged", "file changed", "config changed", "code changed", "input changed"
@@ -66,6 +72,40 @@ def why(newest: Manifest, expected: Recipe, step: Stage) -> tuple[Cause, tuple[s
     causes = [cause for cause, names in found.items() if names]
     details = [_some(names) for names in found.values() if names]
     return (causes[0] if causes else "config changed"), tuple(details)
+
+
+def cause_of(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str, ...]]:
+    """Return why an output must be made, and what differs; None where it is there."""
+    if output.is_first_of_kind:
+        source = tokenizer_source(output) if output.step.decides_all else None
+        is_remote = source is not None and source.config.kind in ("huggingface", "tiktoken")
+        if source is None or not is_remote or source.is_local:
+            return "missing", ()
+        return "missing", (f"to be fetched: {source.config.kind} {source.config.name}",)
+    try:
+        output.manifest()
+    except CorruptOutputError as error:
+        return "damaged", (str(error).partition("; ")[0],)
+    except MissingOutputError:
+        newest = _likest(graph, output)
+        if newest is None:
+            return "missing", ()
+        if newest.folder == output.folder:
+            return "config changed", ("it has bad documents or special tokens, now an error",)
+        return why(newest.manifest, output.recipe, output.step)
+    return None, ()
+
+
+def _likest(graph: BuildGraph, output: Output) -> StoredOutput | None:
+    """Return the newest output of the same stage and file, and of the same config if there is one;
+    of sequences none that is of another packing of now."""
+    config, variants = output.recipe.config, output.step.variants(graph.dataset)
+    if not output.step.is_of_file or len(variants) == 1:
+        return newest_output(output.graph.store, output.place)
+    others = [graph.output(output.stage, output.key, variant) for variant in variants]
+    folders = {of.folder for of in others if of is not output}
+    found = [of for of in made_in(output.graph.store, output.place) if of.folder not in folders]
+    return next((of for of in found if of.manifest.config == config), next(iter(found), None))
 
 
 def _changed_parents(expected: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output
 
-State = Literal["failed", "stale", "new", "built"]
+State = Literal["failed", "bad", "stale", "new", "built"]
 
 STATES: tuple[State, ...] = get_args(State)
 """States, the ones that need attention first."""
@@ -28,10 +28,11 @@ class FileStatus:
     """The partition key; of a mixture `<source>/<key>`."""
     state: State
     """failed: its raw file cannot be read, or its last build failed, or that of the tokenizer that
-    it waits for; stale: what was built of it is not what a build would make now; new: it was never
-    built; built: a build would leave it."""
+    it waits for; bad: it cannot be read, and `raw.on_bad_file: skip` leaves it out; stale: what was
+    built of it is not what a build would make now; new: it was never built; built: a build would
+    leave it."""
     reason: str = ""
-    """The message of the failure, or why it is stale; empty if it is new or built."""
+    """The message of the failure, why it cannot be read, or why it is stale; else empty."""
     num_documents: int | None = None
     """Documents of its newest tokens, as are all numbers below; None where it has none."""
     num_tokens: int | None = None
@@ -64,11 +65,14 @@ def file_statuses(plan: Plan) -> list[FileStatus]:
     of_all = [str(of.explained) for of in plan.bad if not of.is_raw]
     planned_all = (of for of in plan.planned if of.failure and of.output.step.decides_all)
     of_all += [of.failure.message for of in planned_all if of.failure]
-    return [
+    left_out = plan.graph.bad_files.items()
+    found = [FileStatus(key=key, state="bad", reason=reason) for key, reason in left_out]
+    found += [
         _status(plan, key, planned[key], bad.get(key) or next(iter(of_all), None))
         for key in plan.graph.partitions
         if planned[key] or key in bad or of_all
     ]
+    return sorted(found, key=lambda of: of.key)
 
 
 def _status(

@@ -18,9 +18,10 @@ from tokflow.raw.files import (
 )
 from tokflow.raw.globs import escaped
 from tokflow.raw.hashes import Progress
-from tokflow.raw.listing import LeftOut, Listing, RawSource, check_key, list_raw
+from tokflow.raw.listing import BadFile, LeftOut, Listing, RawSource, check_key, list_raw
 
 __all__ = [
+    "BadFile",
     "GroupProposal",
     "LeftOut",
     "Listing",

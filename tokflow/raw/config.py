@@ -8,9 +8,9 @@ import urllib.parse
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, NamedTuple, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw.globs import escaped, format_of_name, has_wildcard, unescaped
@@ -136,6 +136,14 @@ class RawConfig(Config):
     ] = None
     """For many small files: the most bytes of a partition, such as `1 GB`, or the most files, such
     as `500`. Default: each file is a partition."""
+
+    on_bad_file: Literal["error", "skip"] = "error"
+    """A file that cannot be read, such as a truncated .gz, an unreadable parquet, or one with a bad
+    document that `documents` makes an error: `error` makes no export before it is whole; `skip`
+    leaves it out, named with its reason, as well as a file of 0 bytes, and makes everything with it
+    as soon as it is whole."""
+    max_bad_files: Annotated[int, Field(ge=0)] = 10
+    """With `on_bad_file: skip`: one bad file more than this is an error."""
 
     def check(self) -> None:
         """Refuse a revision where no dataset of the hub is named."""

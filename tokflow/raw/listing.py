@@ -4,7 +4,7 @@ import posixpath
 import sys
 import unicodedata
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -84,6 +84,15 @@ class LeftOut:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BadFile:
+    """A raw file that cannot be read, and is left out."""
+
+    source: RawSource
+    reason: str
+    """What is wrong with it, and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
     """Everything that the patterns of a dataset match."""
 
@@ -91,6 +100,8 @@ class Listing:
     """The raw files by their keys, sorted."""
     left_out: tuple[LeftOut, ...] = ()
     """The other things, sorted by path."""
+    bad: Mapping[str, BadFile] = field(default_factory=dict)
+    """Those of them that are raw files which cannot be read, by key."""
 
     @property
     def commits(self) -> dict[str, str]:

@@ -77,6 +77,7 @@ def test_what_passed_is_not_computed_again_by_the_same_version_of_the_checks(
         "split/no_shared_text": 3,
         "sequences/accounting_closes": 3,
         "export/complete": 1,
+        "export/has_all_files": 1,
     }
     assert again == {}
     assert computed(dataset, recheck=True) == first
@@ -98,6 +99,7 @@ def test_of_a_file_that_changed_its_own_outputs_are_checked_and_what_is_made_of_
         "split/no_shared_text": 3,
         "sequences/accounting_closes": 1,
         "export/complete": 1,
+        "export/has_all_files": 1,
     }
 
 

@@ -28,3 +28,9 @@ def built_by(
 def built(built_by: tuple[Case, dg.ExecuteInProcessResult]) -> Case:
     """A dataset that one run has built; nobody changes its files."""
     return built_by[0]
+
+
+@pytest.fixture
+def _built(case: Case, built: Case) -> None:
+    """Let `case` be built as `built`; its checks are computed again, for the files are copies."""
+    case.become(built)

@@ -7,6 +7,7 @@ import pytest
 
 from tokflow.components import run_build_job
 from tokflow.components.checks import FILES_CHECK, check_files
+from tokflow.components.dagster_names import partition_set
 from tokflow.components.failed_outputs import failed_outputs
 from tokflow.components.instance import find_old_runs
 from tokflow.pipeline.mixture import graph_of
@@ -136,3 +137,28 @@ def test_one_packing_that_fails_makes_failed_its_own_sequences_and_every_export(
         ("export", "pickle", None),
         ("sequences", "parquet", "b.txt"),
     ]
+
+
+@is_built
+def test_a_bad_file_that_is_left_out_has_failed_beside_green_exports_with_a_warning(case: Case):
+    case.attributes["raw"] = {"files": "raw/*.txt", "on_bad_file": "skip"}
+    good = (case.folder / "raw/b.txt").read_text()
+    break_b(case)
+
+    assert build(case).success
+
+    assert failed(case) == {"tokens:b.txt"}
+    key = dg.AssetCheckKey(dg.AssetKey(["small", "exports", "bin"]), "has_all_files")
+    record = case.instance.get_latest_asset_check_evaluation_record(key)
+    assert record is not None
+    check = record.event.dagster_event.event_specific_data
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "b.txt is left out: expected" in check.description
+    assert check_of(case).severity is dg.AssetCheckSeverity.WARN
+    assert "b.txt" in case.instance.get_dynamic_partitions(str(partition_set(case.dataset).name))
+
+    case.write("b", good)
+    assert build(case).success
+
+    assert failed(case) == set()
+    assert case.not_fresh() == {}

@@ -1,0 +1,163 @@
+"""Raw files that cannot be read, which `raw.on_bad_file: skip` leaves out.
+
+    <store>/<dataset>/bad_files.json
+
+A build finds them, and makes everything as if they were not there. They are kept, so that plans
+know of them, until the file or the config changes.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from tokflow.errors import (
+    BadDocumentError,
+    ChangedFileError,
+    FetchError,
+    RawFileError,
+    TokflowError,
+)
+from tokflow.pipeline.dataset import Dataset
+from tokflow.raw import BadFile, LeftOut, Listing, RawFile, RawPartition, RawSource
+from tokflow.shown import redact
+from tokflow.store.atomic import new_file
+from tokflow.tokens.shard import TOKENS_VERSION
+
+BAD_FILES_NAME = "bad_files.json"
+
+Known: TypeAlias = Mapping[str, RawFile]
+"""Raw files as they are now, by key."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownBadFile:
+    """A file as it was when it could not be read."""
+
+    digest: str
+    """Digest of its content and of all that decides how it is read."""
+    reason: str
+
+
+def skips_bad_files(dataset: Dataset) -> bool:
+    """Return whether bad files are left out."""
+    return dataset.mixture is None and dataset.raw.on_bad_file == "skip"
+
+
+def is_bad_file(error: Exception) -> bool:
+    """Return whether an error is one of a file's content; of what may be well later it is not."""
+    is_of_content = isinstance(error, RawFileError | BadDocumentError)
+    return is_of_content and not isinstance(error, ChangedFileError | FetchError)
+
+
+def file_of(error: Exception, sources: Iterable[RawSource], known: Known) -> str | None:
+    """Return the key of the raw file that an error names; None where it names none of them."""
+    named = str(getattr(error, "path", "") or getattr(error, "where", ""))
+    found = {redact(of.url): of.key for of in sources}
+    found |= {str(known[key].path): key for key in found.values() if key in known}
+    ends = [len(named), *(at for at, letter in enumerate(named) if letter in ",:")]
+    return next((found[named[:end]] for end in sorted(ends)[::-1] if named[:end] in found), None)
+
+
+def reason_of(error: TokflowError) -> str:
+    """Return why a file is left out."""
+    return f"expected {error.expected}, found {error.found}; {error.remedy}"
+
+
+def check_content(raw: RawPartition) -> None:
+    """Raise RawFileError for a file of no bytes, as a download that failed leaves it."""
+    for of in raw.files:
+        if not of.num_bytes:
+            remedy = "download the file again, or remove it"
+            raise RawFileError(where=of.path, expected="content", found="0 bytes", remedy=remedy)
+
+
+def too_many(error: TokflowError, num_bad: int, dataset: Dataset) -> TokflowError:
+    """Return the error of a bad file that is not left out, since there are too many."""
+    most = f"{num_bad:,} files are bad, and raw.max_bad_files is {dataset.raw.max_bad_files:,}"
+    fields = {**error.fields(), "remedy": f"{error.remedy}, or raise the limit: {most}"}
+    return RawFileError(**fields)
+
+
+def without(listing: Listing, bad: Mapping[str, BadFile]) -> Listing:
+    """Return a listing in which some of the files are left out."""
+    added = [
+        LeftOut(path=redact(of.source.url), found=f"a bad file: {of.reason}") for of in bad.values()
+    ]
+    return replace(
+        listing,
+        sources={key: of for key, of in listing.sources.items() if key not in bad},
+        left_out=tuple(sorted([*listing.left_out, *added], key=lambda of: of.path)),
+        bad={**listing.bad, **bad},
+    )
+
+
+def with_asked_again(listing: Listing) -> Listing:
+    """Return a listing for a build, with the bad files of which a server may have another version
+    among those that are read."""
+    again = {key: of.source for key, of in listing.bad.items() if of.source.may_differ}
+    paths = {redact(of.url) for of in again.values()}
+    return replace(
+        listing,
+        sources=dict(sorted({**listing.sources, **again}.items())),
+        left_out=tuple(of for of in listing.left_out if of.path not in paths),
+        bad={key: of for key, of in listing.bad.items() if key not in again},
+    )
+
+
+def without_known(
+    listing: Listing, dataset: Dataset, identify: Callable[[list[RawSource]], Known]
+) -> Listing:
+    """Return a listing without the files that a build could not read, and that are as they were;
+    the whole of it where these are more than the config allows."""
+    known = _read(dataset) if skips_bad_files(dataset) else {}
+    sources = [listing.sources[key] for key in known if key in listing.sources]
+    if not sources:
+        return listing
+    with suppress(TokflowError, OSError):
+        files = identify(sources)
+        bad = {
+            of.key: BadFile(source=of, reason=known[of.key].reason)
+            for of in sources
+            if of.key in files and _digest(files[of.key], dataset) == known[of.key].digest
+        }
+        if len(bad) <= dataset.raw.max_bad_files:
+            return without(listing, bad)
+    return listing
+
+
+def note_bad_files(dataset: Dataset, bad: Mapping[str, BadFile], known: Known) -> None:
+    """Keep the bad files of a build that has just ended; nothing is raised. `known`: files that it
+    has looked at. Those of which no byte can be read every plan finds again."""
+    path, before = dataset.folder / BAD_FILES_NAME, _read(dataset)
+    now: dict[str, KnownBadFile] = {}
+    for key, of in sorted(bad.items()):
+        if key in before and key not in known:
+            now[key] = before[key]
+        elif key in known:
+            with suppress(TokflowError, OSError):
+                now[key] = KnownBadFile(digest=_digest(known[key], dataset), reason=of.reason)
+    with suppress(OSError):
+        if not now:
+            path.unlink(missing_ok=True)
+        elif now != before:
+            with new_file(path) as temporary:
+                said = {key: asdict(of) for key, of in now.items()}
+                temporary.write_bytes(msgspec.json.format(msgspec.json.encode(said), indent=1))
+
+
+def _read(dataset: Dataset) -> dict[str, KnownBadFile]:
+    with suppress(OSError, msgspec.MsgspecError):
+        data = (dataset.folder / BAD_FILES_NAME).read_bytes()
+        return msgspec.json.decode(data, type=dict[str, KnownBadFile])
+    return {}
+
+
+def _digest(raw: RawFile, dataset: Dataset) -> str:
+    read_by = [dataset.documents.model_dump_json(), dataset.tokenizer.model_dump_json()]
+    decides = [raw.sha256, *read_by, str(TOKENS_VERSION), pa.__version__]
+    return hashlib.sha256("\n".join(decides).encode()).hexdigest()

@@ -1,0 +1,173 @@
+"""Raw files that cannot be read, where `raw.on_bad_file: skip` leaves them out."""
+
+import gzip
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.audit.trace import trace_document
+from tokflow.audit.verify.verification import verify_dataset
+from tokflow.cli.summary import left_out
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.results import BuildResult
+from tokflow.pipeline.run import build_dataset
+from tokflow.pipeline.status import file_statuses
+from tokflow_tests.tiny import declare, load_dataset, write_raw, write_yaml
+
+WHOLE = gzip.compress(b'{"text": "the middle"}\n' * 100, mtime=0)
+TEXTS = {"a.jsonl": ["one", "two"], "c.jsonl": ["three"], "d.jsonl": ["four", "five"]}
+FILES = {"files": "raw/*"}
+
+
+def skipping(folder: Path, bad: bytes, name: str = "b.jsonl.gz", **attributes: Any) -> Dataset:
+    """Return a dataset of good files and one that is bad."""
+    raw = {**FILES, "on_bad_file": "skip", **attributes.pop("raw", {})}
+    dataset = declare(folder, TEXTS, raw=raw, **{"exports": ["bin", "parquet"], **attributes})
+    (folder / "raw" / name).write_bytes(bad)
+    return dataset
+
+
+def bytes_of(built: BuildResult, name: str) -> dict[str, bytes]:
+    made = built.export(name)
+    return {of: (made.folder / of).read_bytes() for of in made.manifest.files}
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "reason"),
+    [
+        ("b.jsonl.gz", WHOLE[:-10], "a stream that is cut short"),
+        ("b.parquet", b"PAR1 and no more", "parquet"),
+        ("b.jsonl", b"", "0 bytes"),
+        ("b.jsonl", b"{broken\n", "{broken"),
+    ],
+    ids=["truncated", "parquet", "empty", "document"],
+)
+def test_a_bad_file_is_named_with_its_reason_and_stops_no_export(
+    name: str, bad: bytes, reason: str, tmp_path: Path
+):
+    dataset = skipping(tmp_path, bad, name)
+
+    built = build_dataset(dataset)
+    plan = make_plan(dataset)
+
+    assert built.failed == ()
+    [line] = left_out(dataset, built)
+    assert f"raw/{name} (a bad file: expected " in line
+    assert reason in line
+    for export in ("bin", "parquet"):
+        manifest = built.export(export).manifest
+        assert list(manifest.parents) == ["a.jsonl", "c.jsonl", "d.jsonl"]
+        assert reason in manifest.details["bad_files"][name]
+    assert plan.is_up_to_date
+    assert [of.found for of in plan.left_out] == [of.found for of in built.left_out]
+    assert {of.key: of.state for of in file_statuses(plan)} == {
+        **dict.fromkeys(TEXTS, "built"),
+        name: "bad",
+    }
+    assert build_dataset(dataset).num_new == 0
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"raw": {"group": 2}},
+        {"split": {"parts": {"train": {"documents": 3}, "validation": {"start": 3}}}},
+        {"documents": {"limit": {"documents": 4, "scope": "dataset"}}},
+        {"shuffle": {"documents": "dataset", "seed": 3}},
+        {"tokenizer": {"kind": "trained", "vocab_size": 270}},
+    ],
+    ids=lambda of: "-".join(of),
+)
+def test_exports_have_the_bytes_of_a_build_in_which_the_file_never_was(
+    attributes: dict[str, Any], tmp_path: Path
+):
+    of_bad = build_dataset(skipping(tmp_path / "bad", WHOLE[:-10], **attributes))
+    never = skipping(tmp_path / "never", b"", **attributes)
+    (tmp_path / "never/raw/b.jsonl.gz").unlink()
+    of_never = build_dataset(never)
+
+    assert of_bad.failed == ()
+    for export in ("bin", "parquet"):
+        assert bytes_of(of_bad, export) == bytes_of(of_never, export)
+        fingerprints = {of.export(export).manifest.fingerprint for of in (of_bad, of_never)}
+        assert len(fingerprints) == 2
+
+
+def test_what_was_bad_is_made_as_soon_as_it_is_whole(tmp_path: Path):
+    dataset = skipping(tmp_path, WHOLE[:-10])
+    build_dataset(dataset)
+    (tmp_path / "raw/b.jsonl.gz").write_bytes(WHOLE)
+
+    waiting = {of.stage for of in make_plan(dataset).missing}
+    built = build_dataset(dataset)
+
+    assert waiting == {"tokens", "split", "sequences", "export"}
+    assert "b.jsonl.gz" in built.export("bin").manifest.parents
+    assert "bad_files" not in built.export("bin").manifest.details
+    assert left_out(dataset, built) == ["left out: nothing"]
+    assert not (dataset.folder / "bad_files.json").exists()
+
+
+@pytest.mark.parametrize("raw", [{"on_bad_file": "error"}, {"max_bad_files": 1}])
+def test_by_default_and_where_too_many_are_bad_no_export_is_made(
+    raw: dict[str, Any], tmp_path: Path
+):
+    dataset = skipping(tmp_path, WHOLE[:-10], raw=raw)
+    (tmp_path / "raw/z.jsonl").write_bytes(b"{")
+
+    built = build_dataset(dataset)
+
+    assert {of.name for of in built.failed} == {"b.jsonl.gz", "z.jsonl"}
+    assert built.of("export") == []
+    assert ("raw.max_bad_files is 1" in str(built.failed[0].error)) == ("max_bad_files" in raw)
+    assert not make_plan(dataset).is_up_to_date
+
+
+def test_a_file_that_may_not_be_read_is_left_out_by_plans_too(tmp_path: Path):
+    dataset = skipping(tmp_path, WHOLE)
+    (tmp_path / "raw/b.jsonl.gz").unlink()
+    (tmp_path / "raw/b.jsonl.gz").symlink_to("/proc/self/mem")  # reading it is an error
+
+    built, plan = build_dataset(dataset), make_plan(dataset)
+
+    assert (built.failed, len(built.of("export"))) == ((), 2)
+    assert plan.is_up_to_date
+    assert list(plan.graph.bad_files) == ["b.jsonl.gz"]
+
+
+def test_verify_and_trace_say_the_state_of_the_file(tmp_path: Path):
+    dataset = skipping(tmp_path, WHOLE[:-10])
+    build_dataset(dataset)
+
+    [of_file] = [of for of in verify_dataset(dataset) if of.name == "raw file b.jsonl.gz"]
+    traced = trace_document(dataset, "b.jsonl.gz", 0)
+
+    assert of_file.problems == ()
+    assert "left out" in of_file.notes[0]
+    assert "cut short" in of_file.notes[0]
+    assert "cut short" in str(traced.why_not)
+    assert not any(of.problems for of in verify_dataset(dataset))
+
+
+def test_a_mixture_says_what_its_source_leaves_out(tmp_path: Path):
+    write_raw(tmp_path, {"a.jsonl": ["one"], "z.jsonl": ["two"]})
+    (tmp_path / "raw/b.jsonl").write_bytes(b"{")
+    raw = {"files": "raw/*.jsonl", "on_bad_file": "skip"}
+    source = write_yaml(tmp_path, name="web", raw=raw, exports=[])
+    shutil.move(source, tmp_path / "web.yaml")
+    (tmp_path / "mix.yaml").write_text(
+        "name: mix\nstore: store\nexports: [bin]\n"
+        "mixture: {sources: {web: {config: web.yaml, weight: 1}}}\n"
+    )
+    mixture = load_dataset(tmp_path / "mix.yaml")
+
+    built = build_dataset(mixture)
+
+    assert built.failed == ()
+    assert list(built.export("bin").manifest.details["bad_files"]) == ["web/b.jsonl"]
+    assert "raw/b.jsonl (a bad file: " in "\n".join(left_out(mixture, built))
+    assert make_plan(mixture).is_up_to_date
