@@ -17,6 +17,7 @@ from tokflow.exports.config import (
     with_names,
 )
 from tokflow.exports.format import SourceNames
+from tokflow.near_duplicates.config import NearDuplicatesConfig
 from tokflow.pipeline.dagster_fields import (
     Cron,
     KeyPrefix,
@@ -86,6 +87,9 @@ class Dataset(Config):
     attributes: dict[str, AttributeConfig] = pydantic.Field(default_factory=dict)
     """Columns that somebody else has made, or a model, beside each document, for `select`:
     `{scores: {files: scores/*.parquet, key: id, columns: {quality: number}}}`."""
+    near_duplicates: NearDuplicatesConfig = NearDuplicatesConfig()
+    """Texts that are nearly the same: `{threshold: 0.7}` finds them, and `select: not
+    near_duplicate` leaves out all but one."""
     select: Annotated[
         SelectConfig,
         pydantic.BeforeValidator(as_select, json_schema_input_type=SelectConfig | str),

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from tokflow.attributes.stage import ATTRIBUTES
 from tokflow.exports.stage import EXPORT
+from tokflow.near_duplicates.stage import NEAR_DUPLICATES, SIGNATURES
 from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.stage import MIXED_SPLIT, SPLIT
@@ -11,7 +12,17 @@ from tokflow.stage import DatasetConfig, Stage
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.stage import TOKENS
 
-STAGES: tuple[Stage, ...] = (TOKENIZER, TOKENS, ATTRIBUTES, SELECTION, SPLIT, SEQUENCES, EXPORT)
+STAGES: tuple[Stage, ...] = (
+    TOKENIZER,
+    TOKENS,
+    ATTRIBUTES,
+    SIGNATURES,
+    NEAR_DUPLICATES,
+    SELECTION,
+    SPLIT,
+    SEQUENCES,
+    EXPORT,
+)
 """Stages of a dataset that has raw files of its own; a new stage is a line here."""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tokflow.attributes.config import DeclaredAttributes, Kind
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
+from tokflow.near_duplicates.config import NearDuplicatesConfig
 from tokflow.stage import DatasetConfig
 from tokflow.store.config import Config
 
@@ -36,7 +37,8 @@ class SelectConfig(Config):
     Columns are num_tokens, num_chars, num_bytes, bytes_per_token, file and those of
     documents.keep_columns and of attributes. The grammar is Python's: comparisons, `and`, `or`,
     `not`, `in`, `is None`, arithmetic, `url.startswith('https')`, `number(stars) >= 10`,
-    `num_tokens < quantile(0.99)`.
+    `num_tokens < quantile(0.99)`; `not duplicate` and `not near_duplicate`, which leave out all but
+    one of equal texts, and of texts that are alike.
     """
 
     def over(self, dataset: DatasetConfig) -> "Expression | None":
@@ -51,8 +53,8 @@ class SelectConfig(Config):
             dataset.of(DocumentsConfig).keep_columns,
             dataset.of(DeclaredAttributes),
         )
-        meanings = Counter([*OWN_COLUMNS, *kept, *of_attributes.columns])
-        if twice := [name for name in found.names if meanings[name] > 1]:
+        meanings = Counter([*OWN_COLUMNS, *found.copies, *kept, *of_attributes.columns])
+        if twice := [name for name in (*found.names, *found.copies) if meanings[name] > 1]:
             raise ConfigError(
                 where="",
                 expected="a column with one meaning",
@@ -60,6 +62,8 @@ class SelectConfig(Config):
                 "documents.keep_columns, attributes",
                 remedy="write `name.column` for that of an attribute, or rename the column",
             )
+        if "near_duplicate" in found.copies:
+            dataset.of(NearDuplicatesConfig).needed()
         return found
 
 

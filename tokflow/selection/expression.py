@@ -8,6 +8,7 @@ and so is its negation.
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 
 from tokflow.attributes.config import MAX_INTEGER, Kind
 from tokflow.errors import ConfigError, nearest
+from tokflow.near_duplicates.config import COPIES
 from tokflow.store.config import relocated
 from tokflow.store.tables import to_numpy
 
@@ -106,7 +108,10 @@ class Expression:
     text: str
     """Canonical, as that of a rule."""
     rules: tuple[Rule, ...]
-    """The terms of its outermost `and`: a document is kept that all of them say yes to."""
+    """The terms of its outermost `and`: a document is kept that all of them say yes to, and that no
+    copy makes needless."""
+    copies: tuple[str, ...]
+    """Those of `COPIES` that are left out."""
     names: tuple[str, ...]
     """The columns that it reads, sorted."""
     quantiles: tuple[Quantile, ...]
@@ -124,10 +129,12 @@ def parse(text: str, columns: Mapping[str, Kind]) -> Expression:
     try:
         tree = ast.parse(f"({text}\n)", mode="eval").body  # brackets, for it may have lines
         match tree:
-            case ast.BoolOp(op=ast.And()):
-                terms = tree.values
+            case ast.BoolOp(op=ast.And(), values=terms):
+                pass
             case _:
                 terms = [tree]
+        copies = {ast.unparse(term) for term in terms} & {f"not {name}" for name in COPIES}
+        terms = [term for term in terms if ast.unparse(term) not in copies]
         rules = tuple(Rule(ast.unparse(term), compiler.expect("bool", term)) for term in terms)
     except _RefusedError as refused:
         before = text.split("\n")[refused.line - 1].encode()[: refused.num_bytes]
@@ -145,6 +152,7 @@ def parse(text: str, columns: Mapping[str, Kind]) -> Expression:
     return Expression(
         text=ast.unparse(tree),
         rules=rules,
+        copies=tuple(name for name in COPIES if f"not {name}" in copies),
         names=tuple(sorted(compiler.names)),
         quantiles=tuple(compiler.quantiles.values()),
     )
@@ -212,7 +220,7 @@ class _Compiler:
             case ast.BoolOp():
                 runs = [self.expect("bool", of) for of in node.values]
                 both = pc.and_kleene if isinstance(node.op, ast.And) else pc.or_kleene
-                return "bool", lambda of: folded(both, [run(of) for run in runs])
+                return "bool", lambda of: reduce(both, [run(of) for run in runs])
             case ast.UnaryOp(op=ast.Not()):
                 run = self.expect("bool", node.operand)
                 return "bool", lambda of: pc.invert(run(of))
@@ -227,7 +235,7 @@ class _Compiler:
                 operands = [node.left, *node.comparators]
                 triples = zip(operands, node.ops, node.comparators, strict=False)
                 runs = [self._compare(*triple) for triple in triples]
-                return "bool", lambda of: folded(pc.and_kleene, [run(of) for run in runs])
+                return "bool", lambda of: reduce(pc.and_kleene, [run(of) for run in runs])
             case ast.Call(func=ast.Name(id="number"), args=[of_text], keywords=[]):
                 run = self.expect("text", of_text)
                 return "number", lambda of: as_number(run(of))
@@ -245,6 +253,8 @@ class _Compiler:
     def _column(self, node: ast.Name | ast.Attribute) -> tuple[Kind, Run]:
         """Return the values of a column, whose name may have dots."""
         name = _shown(node)
+        if name in COPIES:
+            _refuse(node, f"`not {name}` between the outermost `and`", name)
         if name not in self.columns:
             expected = f"a column: {', '.join(self.columns)}"
             remedy = WORDS.get(name) or nearest(name, [*self.columns])
@@ -374,14 +384,6 @@ OF_TEXT: dict[str, Callable[[Any, str], Any]] = {
 def finite(numbers: Any) -> Any:
     """Return numbers, null in place of one that is none: of an overflow nothing is known."""
     return pc.if_else(pc.is_finite(numbers), numbers, None)
-
-
-def folded(operator: Callable[[Any, Any], Any], values: list[Any]) -> Any:
-    """Return what an operator makes of values, from left to right."""
-    found = values[0]
-    for value in values[1:]:
-        found = operator(found, value)
-    return found
 
 
 def is_in(values: Any, known: pa.Array) -> Any:

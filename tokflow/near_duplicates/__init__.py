@@ -1,0 +1,1 @@
+"""Near-duplicates: texts of a dataset that share most of their n-grams of tokens."""

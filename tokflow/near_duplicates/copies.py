@@ -1,0 +1,109 @@
+"""Which documents go for the sake of another, and for which one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokflow.near_duplicates.ngrams import Numbers
+from tokflow.near_duplicates.pairs import distinct_texts
+from tokflow.near_duplicates.stage import PAIRS_NAME
+from tokflow.store.store import StoredOutput
+from tokflow.store.tables import make_table, read_table, to_arrow, to_numpy
+from tokflow.tokens.shard import TokenShard
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Documents of one shard that go, ascending, and the document that stays for each."""
+
+    documents: Numbers
+    """Their indices in documents.parquet."""
+    are_exact: npt.NDArray[np.bool_]
+    """True where an equal text stays, or would if it were not itself like another."""
+    similarity: npt.NDArray[np.float64]
+    """1 of equal texts."""
+    raw_files: pa.StringArray
+    rows: Numbers
+    """Where the document is that stays: its raw file, and its row there."""
+
+    def table(self, schema: pa.Schema) -> pa.Table:
+        """Return a row for each of them."""
+        columns = {"document": self.documents, "row": self.rows, "similarity": self.similarity}
+        return make_table({**columns, "raw_file": self.raw_files}, schema)
+
+
+def find_copies(
+    shards: Mapping[str, TokenShard],
+    are_kept: Sequence[npt.NDArray[np.bool_]],
+    pairs: StoredOutput | None,
+) -> dict[str, Copies]:
+    """Return the copies of each shard by its key, among the documents that all else keeps.
+
+    Of equal texts the first stays. With `pairs`, a text goes only if it is alike to one that stays:
+    they are taken by priority, the longest first, so that no chain of texts takes what is unlike.
+    `are_kept`: of each document of each shard, whether all other rules keep it.
+    """
+    tables = [of.documents(["row", "num_tokens", "text_hash"]) for of in shards.values()]
+    num_tokens = np.concatenate([to_numpy(of["num_tokens"]) for of in tables])
+    hashes = [chunk for of in tables for chunk in of["text_hash"].chunks]
+    texts = distinct_texts(hashes, num_tokens)
+    kept = np.flatnonzero(np.concatenate(are_kept))
+    first_of = np.full(len(texts.documents), len(num_tokens), dtype=np.int64)
+    np.minimum.at(first_of, texts.ids[kept], kept)
+    stays_for = np.arange(len(texts.documents))
+    similarity = np.ones(len(texts.documents))
+    if pairs is not None:
+        is_there = first_of < len(num_tokens)
+        _leave_alike(pairs, texts.hashes, texts.ranks, is_there, stays_for, similarity)
+    of_kept = texts.ids[kept]
+    is_exact = first_of[of_kept] != kept
+    goes = is_exact | (stays_for[of_kept] != of_kept)
+    gone, text, is_exact = kept[goes], of_kept[goes], is_exact[goes]
+    stays = first_of[stays_for[text]]
+    edges = np.cumsum([0, *map(len, are_kept)])
+    origins = [
+        of.origins.of_rows(to_numpy(table["row"]))
+        for of, table in zip(shards.values(), tables, strict=True)
+    ]
+    files = pa.chunked_array([of for of, _ in origins], pa.string()).take(to_arrow(stays))
+    rows = np.concatenate([of for _, of in origins])[stays]
+    found = {}
+    for number, key in enumerate(shards):
+        some = slice(*np.searchsorted(gone, edges[number : number + 2]))
+        found[key] = Copies(
+            documents=gone[some] - edges[number],
+            are_exact=is_exact[some],
+            similarity=similarity[text[some]],
+            raw_files=files.slice(some.start, some.stop - some.start).combine_chunks(),
+            rows=rows[some],
+        )
+    return found
+
+
+def _leave_alike(
+    pairs: StoredOutput,
+    hashes: pa.FixedSizeBinaryArray,
+    ranks: Numbers,
+    is_there: npt.NDArray[np.bool_],
+    stays_for: Numbers,
+    similarity: npt.NDArray[np.float64],
+) -> None:
+    """Write for each text that goes which one stays, and how alike they are: the one most alike, of
+    equally alike ones that of the first rank. `is_there`: whether a document with it is kept."""
+    table = read_table(pairs.file(PAIRS_NAME))
+    named = (table[name].combine_chunks() for name in ("text_hash", "other"))
+    first, second = (to_numpy(pc.index_in(of, value_set=hashes)).astype(np.int64) for of in named)
+    alike = to_numpy(table["similarity"])
+    both = is_there[first] & is_there[second]
+    first, second, alike = first[both], second[both], alike[both]
+    order = np.lexsort((ranks[first], -alike, ranks[second]))
+    goes: set[int] = set()
+    columns = (column[order].tolist() for column in (first, second, alike))
+    for stays, text, of in zip(*columns, strict=True):
+        if text not in goes and stays not in goes:
+            goes.add(text)
+            stays_for[text], similarity[text] = stays, of

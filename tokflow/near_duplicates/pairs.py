@@ -1,0 +1,230 @@
+"""Which texts of a dataset are alike: those that share a key are compared n-gram by n-gram."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.near_duplicates.config import NearDuplicatesConfig
+from tokflow.near_duplicates.ngrams import Hashes, Numbers, Texts, ngrams_within, texts_of
+from tokflow.near_duplicates.stage import PAIRS_NAME, PAIRS_SCHEMA, band_of
+from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.store import StoredOutput
+from tokflow.store.tables import TableWriter, to_arrow, to_numpy
+from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.shard_files import ROWS_PER_GROUP
+
+NUM_NEIGHBOURS = NUM_LEADERS = 32
+"""Texts of one key that each is compared with: those before it, and the first ones, in the order of
+priority. Of up to 33 texts these are all pairs; a passage that thousands share does not take their
+square."""
+
+RANGE_TEXTS = 20_000_000
+"""Keys of a band that are sorted at once; of more texts a band is taken by ranges of its keys."""
+
+BATCH_TOKENS = 2_000_000
+"""Tokens of the pairs that are compared at once; or those of one pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctTexts:
+    """The texts of a dataset, each once, whatever files and rows it is in."""
+
+    hashes: pa.FixedSizeBinaryArray
+    """(num_texts,) xxh3-128."""
+    ids: npt.NDArray[np.int64]
+    """(num_documents,) the text of each document of all shards, end to end."""
+    documents: Numbers
+    """(num_texts,) the first document that has each; ascending."""
+    ranks: Numbers
+    """(num_texts,) the ordinal of each by priority; no two are equal."""
+
+
+def distinct_texts(hashes: Sequence[pa.Array], num_tokens: Numbers) -> DistinctTexts:
+    """Return the texts of documents. The longest in tokens has the first rank, of equally long ones
+    that with the lowest hash: neither depends on where they are."""
+    encoded = pa.chunked_array(hashes, pa.binary(16)).combine_chunks().dictionary_encode()
+    ids = to_numpy(encoded.indices).astype(np.int64)
+    of_each = encoded.dictionary
+    _, documents = np.unique(ids, return_index=True)
+    high, low = _halves(of_each)
+    order = np.lexsort((low, high, -num_tokens[documents]))
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order))
+    return DistinctTexts(of_each, ids, documents, ranks)
+
+
+def _halves(hashes: pa.FixedSizeBinaryArray) -> tuple[Hashes, Hashes]:
+    """Return the first and the last eight bytes of hashes as numbers, which sort as they do."""
+    if not len(hashes):
+        return np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint64)
+    numbers = np.frombuffer(hashes.buffers()[1], ">u8", 2 * len(hashes), 16 * hashes.offset)
+    native = numbers.astype(np.uint64)
+    return native[::2], native[1::2]
+
+
+def write_pairs(
+    shards: Sequence[TokenShard],
+    keys: Sequence[StoredOutput],
+    config: NearDuplicatesConfig,
+    folder: Path,
+    *,
+    dataset: str,
+    recipe: Recipe,
+) -> None:
+    """Write the proven pairs of all shards into the empty `folder`, manifest last.
+
+    The bytes are the same for any order of the shards.
+    """
+    started = time.perf_counter()
+    tables = [of.documents(["num_tokens", "text_hash"]) for of in shards]
+    num_tokens = np.concatenate([to_numpy(of["num_tokens"]) for of in tables])
+    hashes = [chunk for of in tables for chunk in of["text_hash"].chunks]
+    texts = distinct_texts(hashes, num_tokens)
+    codes, num_passed_by, num_texts = np.zeros(0, dtype=np.int64), 0, len(texts.documents)
+    for number in range(config.bands):
+        for some, of_some in _ranges(keys, number, texts.documents):
+            pairs, num_others = _alike(some, of_some, texts.ranks)
+            codes = _distinct(np.concatenate([codes, pairs[:, 0] * num_texts + pairs[:, 1]]))
+            num_passed_by += num_others
+    found = np.stack([codes // max(num_texts, 1), codes % max(num_texts, 1)], axis=1)
+    similarity = similarities(texts.documents[found], shards, config.ngram)
+    is_alike = similarity >= config.needed()
+    pairs, similarity = found[is_alike], similarity[is_alike]
+    order = np.lexsort((texts.ranks[pairs[:, 1]], texts.ranks[pairs[:, 0]]))
+    first, second = (texts.hashes.take(to_arrow(of)) for of in pairs[order].T)
+    with TableWriter(folder / PAIRS_NAME, PAIRS_SCHEMA, rows_per_group=ROWS_PER_GROUP) as table:
+        rows = [first, second, to_arrow(similarity[order])]
+        table.add(pa.Table.from_arrays(rows, schema=PAIRS_SCHEMA))
+    counts = {
+        "num_documents": len(num_tokens),
+        "num_copies": len(num_tokens) - len(texts.documents),
+        "num_compared": len(found),
+        "num_pairs": len(pairs),
+        "num_passed_by": num_passed_by,
+    }
+    manifest = Manifest(
+        recipe=recipe,
+        dataset=dataset,
+        partition=None,
+        counts=counts,
+        files=checksums(folder, known={PAIRS_NAME: table.entry()}),
+    )
+    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def _ranges(
+    keys: Sequence[StoredOutput], number: int, documents: Numbers
+) -> Iterator[tuple[Hashes, Numbers]]:
+    """Yield the keys of a band and their texts, range by range, without those that have none.
+
+    `documents`: the document of each text, ascending.
+    """
+    bits = 0
+    while len(documents) > RANGE_TEXTS << bits:
+        bits += 1
+    edges = np.cumsum([0, *(of.manifest.counts["num_documents"] for of in keys)])
+    of_shards = np.split(np.arange(len(documents)), np.searchsorted(documents, edges[1:-1]))
+    for wanted in range(2**bits):
+        found, texts = [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=np.int64)]
+        for stored, first, of_shard in zip(keys, edges[:-1], of_shards, strict=True):
+            own = band_of(stored, number)[documents[of_shard] - first]
+            is_wanted = own != 0
+            if bits:
+                is_wanted &= own >> np.uint64(64 - bits) == wanted
+            found.append(own[is_wanted])
+            texts.append(of_shard[is_wanted])
+        yield np.concatenate(found), np.concatenate(texts)
+
+
+def _alike(keys: Hashes, texts: Numbers, ranks: Numbers) -> tuple[npt.NDArray[np.int64], int]:
+    """Return pairs of texts with one key, (num_pairs, 2), that of higher priority first, and how
+    many pairs more there are."""
+    order = np.lexsort((ranks[texts], keys))
+    keys, texts = keys[order], texts[order]
+    is_same = keys[1:] == keys[:-1]
+    is_member = np.zeros(len(keys), dtype=bool)
+    is_member[1:] |= is_same
+    is_member[:-1] |= is_same
+    keys, texts = keys[is_member], texts[is_member]
+    is_first = np.ones(len(keys), dtype=bool)
+    is_first[1:] = keys[1:] != keys[:-1]
+    firsts = np.flatnonzero(is_first)
+    sizes = np.diff([*firsts, len(keys)])
+    start = np.repeat(firsts, sizes)
+    place = np.arange(len(keys)) - start
+    found = [np.zeros((0, 2), dtype=np.int64)]
+    for back in range(1, min(NUM_NEIGHBOURS, int(sizes.max(initial=0)) - 1) + 1):
+        at = np.flatnonzero(place >= back)
+        found.append(np.stack([texts[at - back], texts[at]], axis=1))
+    far = np.flatnonzero(place > NUM_NEIGHBOURS)
+    for leader in range(NUM_LEADERS if len(far) else 0):
+        at = far[place[far] > leader + NUM_NEIGHBOURS]
+        found.append(np.stack([texts[start[at] + leader], texts[at]], axis=1))
+    pairs = np.concatenate(found)
+    return pairs, int((sizes * (sizes - 1) // 2).sum()) - len(pairs)
+
+
+def similarities(
+    pairs: npt.NDArray[np.int64], shards: Sequence[TokenShard], n: int
+) -> npt.NDArray[np.float64]:
+    """Return the Jaccard similarity of pairs of documents, (num_pairs,): n-grams of tokens that
+    both have over those that either has. `pairs`: (num_pairs, 2), which count through all shards,
+    of documents with an n-gram."""
+    texts = [texts_of(of) for of in shards]
+    edges = np.cumsum([0, *(len(of.lengths) for of in texts)])
+    lengths = np.concatenate([np.zeros(0, dtype=np.int64), *(of.lengths for of in texts)])
+    found = np.zeros(len(pairs))
+    pairs = np.sort(pairs, axis=1)
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))  # files are read from the first to the last
+    ends = np.cumsum(lengths[pairs[order]].sum(axis=1))
+    first = 0
+    while first < len(order):
+        before = ends[first - 1] if first else 0
+        stop = max(int(np.searchsorted(ends, before + BATCH_TOKENS, side="right")), first + 1)
+        some = order[first:stop]
+        found[some] = _jaccard(pairs[some], texts, edges, n)
+        first = stop
+    return found
+
+
+def _jaccard(
+    pairs: npt.NDArray[np.int64], texts: Sequence[Texts], edges: Numbers, n: int
+) -> npt.NDArray[np.float64]:
+    """Return the similarity of pairs of documents, of which `edges` are the first of each shard."""
+    documents, places = np.unique(pairs, return_inverse=True)
+    of_shards = np.split(documents, np.searchsorted(documents, edges[1:-1]))
+    own = [
+        ngrams_within(shard.read(some - first), shard.lengths[some - first], n)
+        for shard, first, some in zip(texts, edges[:-1], of_shards, strict=True)
+        if len(some)
+    ]
+    known, ids = np.unique(np.concatenate([of for of, _ in own]), return_inverse=True)
+    document = np.repeat(np.arange(len(documents)), np.concatenate([num for _, num in own]))
+    members = _distinct(document * len(known) + ids)  # the n-grams of each document, once
+    sizes = np.bincount(members // len(known), minlength=len(documents))
+    starts = np.cumsum(sizes) - sizes
+    left, right = places.reshape(pairs.shape).T
+    is_left = sizes[left] < sizes[right]
+    small, large = np.where(is_left, left, right), np.where(is_left, right, left)
+    num = sizes[small]
+    of_pair = np.repeat(np.arange(len(pairs)), num)
+    inside = np.arange(len(of_pair)) - np.repeat(np.cumsum(num) - num, num)
+    asked = members[starts[small][of_pair] + inside] + (large - small)[of_pair] * len(known)
+    place = np.minimum(np.searchsorted(members, asked), len(members) - 1)
+    both = np.bincount(of_pair[members[place] == asked], minlength=len(pairs))
+    found: npt.NDArray[np.float64] = both / (sizes[left] + sizes[right] - both)
+    return found
+
+
+def _distinct(numbers: Numbers) -> Numbers:
+    """Return numbers in order, each once; by sorting, which takes a tenth of the time of numpy's
+    table of hashes."""
+    numbers.sort()
+    is_new = np.ones(len(numbers), dtype=bool)
+    is_new[1:] = numbers[1:] != numbers[:-1]
+    return numbers[is_new]
