@@ -112,6 +112,10 @@ class Graph(Protocol):
     def shared(self, step: "Stage", compute: Callable[[], T]) -> T:
         """Return what the outputs of a stage have in common, computed once for all of them."""
 
+    @property
+    def encoding(self) -> Any:
+        """The tokenizer, which must have been made, with its EOS and BOS, as `Encoding`."""
+
     def token_details(self) -> dict[str, Any]:
         """Return dtype, vocab_size, eos_id and bos_id, as manifests of exports have them."""
 
@@ -219,17 +223,13 @@ class Writer:
         that decides it is known."""
         return None
 
-    def write(self, folder: Path, progress: Advance) -> None:
-        """Write the output into an empty folder, manifest last."""
+    def write(self, share: Any, folder: Path, progress: Advance) -> None:
+        """Write a share of the output, None: all of it, into an empty folder, manifest last."""
         raise NotImplementedError
 
     def shares(self) -> Sequence[Share]:
         """Return the shares of a large output; none where one task makes it whole."""
         return ()
-
-    def write_share(self, share: Any, folder: Path, progress: Advance) -> None:
-        """Write a share into an empty folder, manifest last."""
-        raise NotImplementedError
 
     def join(self, shares: Sequence[StoredOutput], folder: Path) -> None:
         """Make the output of its shares, in their order, in an empty folder."""
@@ -247,7 +247,7 @@ class WholeWriter(Writer):
     make: Callable[[Path], None]
     """Fills an empty folder, manifest last."""
 
-    def write(self, folder: Path, progress: Advance) -> None:
+    def write(self, share: None, folder: Path, progress: Advance) -> None:
         """Write the output into an empty folder, manifest last."""
         self.make(folder)
 

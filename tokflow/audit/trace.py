@@ -237,7 +237,7 @@ def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
         rule = rule_against(selection.open(), document)
         why_not = rule and f"left out by select: {rule}"
         expression = selection.of(SelectConfig).over(dataset)
-        names = expression.names if expression else ()
+        names = expression.names
         table = documents_of(shard, names, columns_of_attributes(selection)).columns
         values = {name: table[name][document].as_py() for name in names}
         values = {

@@ -7,15 +7,17 @@ names something that does not exist.
 
 import functools
 import os
+import re
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from tokflow.cli.options import Version, check_here
+from tokflow import __version__
 from tokflow.cli.terminal import DONE, reports_errors
+from tokflow.errors import ConfigError
 from tokflow.pipeline.project import PROJECT_VARIABLE
 
 COMMANDS = {
@@ -85,6 +87,18 @@ def load_command(name: str) -> Any:
     return typer.main.get_command(alone)
 
 
+def check_here(name: str, path: Path) -> None:
+    """Raise ConfigError if an option for a local file was given a URL (a Path keeps one of its
+    slashes)."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+        raise ConfigError(
+            where=f"--{name}",
+            expected="a file on this disk",
+            found="a URL",
+            remedy="name a file, and copy it there",
+        )
+
+
 app = typer.Typer(
     name="tokflow",
     cls=Commands,
@@ -93,6 +107,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"tokflow {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", callback=_show_version, is_eager=True, help="Show the version and end."
+    ),
+]
 
 
 @app.callback()

@@ -1,13 +1,10 @@
 """Options and arguments of the commands."""
 
-import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tokflow import __version__
-from tokflow.errors import ConfigError
 from tokflow.pipeline.project import PROJECT_VARIABLE
 
 Names = Annotated[
@@ -141,20 +138,6 @@ Export = Annotated[
         metavar="EXPORT", help="The folder of an export, or its `latest` link, or the URL of one."
     ),
 ]
-
-
-def _show_version(is_asked: bool) -> None:
-    if is_asked:
-        typer.echo(f"tokflow {__version__}")
-        raise typer.Exit
-
-
-Version = Annotated[
-    bool,
-    typer.Option(
-        "--version", callback=_show_version, is_eager=True, help="Show the version and end."
-    ),
-]
 Html = Annotated[
     Path | None,
     typer.Option(
@@ -199,15 +182,3 @@ Force = Annotated[
     bool,
     typer.Option("--force", help="Begin also where the disk has plainly too little room."),
 ]
-
-
-def check_here(name: str, path: Path) -> None:
-    """Raise ConfigError if an option for a local file was given a URL (a Path keeps one of its
-    slashes)."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
-        raise ConfigError(
-            where=f"--{name}",
-            expected="a file on this disk",
-            found="a URL",
-            remedy="name a file, and copy it there",
-        )

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.decoding import Encoding, in_file
-from tokflow.store.tables import offsets_of, texts_of, to_arrow, to_numpy
+from tokflow.store.tables import offsets_of, text_buffers, texts_of, to_arrow, to_numpy
 
 Place: TypeAlias = tuple[int | None, int | None]
 """Line and byte offset of a record's first byte in the decompressed file; None without lines. In a
@@ -252,7 +252,7 @@ def parse(
         columns = [pa.concat_arrays(columns).take(to_arrow(in_turn))]
         num_chars = None if num_chars is None else [np.stack(num_chars, axis=1).ravel()]
     rows = np.arange(len(columns[0]), dtype=np.int64)
-    sizes = sum(np.diff(ends_of(column), prepend=0) for column in columns if len(column))
+    sizes = sum(np.diff(text_buffers(column)[0]) for column in columns)
     beyond = np.flatnonzero(sizes > config.limit.document_bytes).tolist()
     wrong = {row: too_large(config.limit) for row in beyond} | dict(problems or {})
     if num_chars is None:
@@ -295,15 +295,6 @@ def all_bad(problem: Problem, places: Iterable[Place]) -> ParsedBatch:
     none = np.zeros(0, dtype=np.int64)
     bad = (BadDocument(row, place, problem) for row, place in enumerate(places))
     return ParsedBatch(Batch(none, texts_of([]), none), tuple(bad))
-
-
-def ends_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
-    """Return the byte at which each text ends, counted from the first text's start."""
-    offsets = np.frombuffer(
-        texts.buffers()[1], np.int64, count=len(texts) + 1, offset=8 * texts.offset
-    )
-    ends: npt.NDArray[np.int64] = offsets[1:] - offsets[0]
-    return ends
 
 
 def num_chars_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:

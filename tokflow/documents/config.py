@@ -186,9 +186,10 @@ class DocumentsConfig(ChatConfig):
             object.__setattr__(self, "chat_format", None)
         if self.encoding == "utf-8-sig":  # the same, for its mark may be missing
             object.__setattr__(self, "encoding", "utf-8")
-        of_chat = self._problems_of_chat(has_text=self.text is not None)
-        of_others = self._problems_of_columns(), self._problems_of_format()
-        for name, expected in chain(of_chat, *of_others):
+        problems = [self._problems_of_columns(), self._problems_of_format()]
+        if self.model_fields_set & ChatConfig.model_fields.keys():
+            problems.insert(0, self._problems_of_chat(has_text=self.text is not None))
+        for name, expected in chain.from_iterable(problems):
             raise ConfigError(
                 where=name,
                 expected=expected,

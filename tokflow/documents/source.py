@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.documents.batch import BadDocument, Batch, ParsedBatch, Reject, Render, ends_of
+from tokflow.documents.batch import BadDocument, Batch, ParsedBatch, Reject, Render
 from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.file_formats import reader_of
 from tokflow.documents.ranges import OpenRange, Range, open_range
 from tokflow.documents.transform import Transform
 from tokflow.errors import BadDocumentError, RawFileError, TokflowError
 from tokflow.raw.remote_file import RemoteFile
+from tokflow.store.tables import text_buffers
 
 BATCH_BYTES = 2_000_000
 """Text of a batch, unless another size is asked for."""
@@ -319,11 +320,11 @@ def _rebatched(batches: Iterator[Batch], batch_bytes: int) -> Iterator[Batch]:
 
 def _cut(batch: Batch, batch_bytes: int) -> Iterator[Batch]:
     """Yield parts of about equal size, the nearest to `batch_bytes`."""
-    ends = ends_of(batch.texts)
-    start, start_byte = 0, 0
-    while start < len(ends):
-        left = int(ends[-1]) - start_byte
-        target = left / max(1, round(left / batch_bytes))
-        end = max(start + 1, int(np.searchsorted(ends, start_byte + target, side="right")))
+    offsets, _ = text_buffers(batch.texts)
+    start = 0
+    while start < len(batch.rows):
+        left = int(offsets[-1] - offsets[start])
+        target = offsets[start] + left / max(1, round(left / batch_bytes))
+        end = max(start + 1, int(np.searchsorted(offsets, target, side="right")) - 1)
         yield batch.slice(start, end)
-        start, start_byte = end, int(ends[end - 1])
+        start = end

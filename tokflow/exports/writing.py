@@ -80,26 +80,23 @@ class ExportWriter(Writer):
     last: StoredOutput | None = None
     """The export that was made last: files of it that are still right are linked."""
 
-    def write(self, folder: Path, progress: Advance) -> None:
-        """Write the export with its index into an empty folder, manifest last.
+    def write(self, share: ExportSegment | None, folder: Path, progress: Advance) -> None:
+        """Write a segment of the export, or all of it with its index, into an empty folder,
+        manifest last.
 
         Raises: CorruptOutputError where a file that the parts are read from is damaged; ConfigError
         where the format cannot hold them.
         """
-        self.write_share(None, folder, progress)
-
-    def write_share(self, segment: ExportSegment | None, folder: Path, progress: Advance) -> None:
-        """Write a segment of the export, or all of it, as `write` does."""
         started = time.perf_counter()
-        own = [part for part in self.parts if segment is not None and part.name == segment.part]
+        own = [part for part in self.parts if share is not None and part.name == share.part]
         inputs, store = self.inputs(), self.parts[0].splits[0].store
-        if segment is not None and own:  # what is made of tails comes when it is read
-            inputs = own[0].packed.inputs_within(segment.within)
-        fetching = store.fetching(inputs, has_numbers=segment is None or bool(own))
+        if share is not None and own:  # what is made of tails comes when it is read
+            inputs = own[0].packed.inputs_within(share.within)
+        fetching = store.fetching(inputs, has_numbers=share is None or bool(own))
         with export_named(self.config), fetching:
-            counts, shards, linked = self._write_files(folder, segment)
+            counts, shards, linked = self._write_files(folder, share)
         files = checksums(folder, known={**take_hashed(folder), **linked})
-        recipe = self.recipe if segment is None else segment.recipe
+        recipe = self.recipe if share is None else share.recipe
         seconds = time.perf_counter() - started
         self._write_manifest(folder, recipe, counts, files, seconds, shards)
 

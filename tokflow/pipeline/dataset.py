@@ -245,14 +245,16 @@ class Dataset(Config):
                 found="none",
                 remedy="set it to Jinja text or to the path of a .jinja file",
             )
-        try:
-            self.of(DeclaredAttributes).check(self.documents)
-        except ConfigError as error:
-            raise within("attributes", error) from None
-        try:
-            self.select.over(self)
-        except ConfigError as error:
-            raise relocated(error, ": ".join(filter(None, ("select", error.where)))) from None
+        if self.attributes:
+            try:
+                self.of(DeclaredAttributes).check(self.documents)
+            except ConfigError as error:
+                raise within("attributes", error) from None
+        if self.select.expression.strip():
+            try:
+                self.select.over(self)
+            except ConfigError as error:
+                raise relocated(error, ": ".join(filter(None, ("select", error.where)))) from None
         parts, selecting = tuple(self.split.parts), [of.name for of in selection_stages(self)]
         if self.split.scope == "dataset" and len(selecting) > 1:
             raise ConfigError(

@@ -20,8 +20,8 @@ from tokflow.pipeline.yaml_file import (
     each_dataset,
     read_documents,
     resolve_templates,
-    showing_templates,
     shown_document,
+    with_templates,
 )
 from tokflow.split.mixture import MixtureConfig, MixtureSource
 from tokflow.stage import Stage
@@ -219,8 +219,10 @@ def load_declared(declaration: Declaration, store: Store | Path | str | None = N
         raise declaration.error
     attributes = declaration.attributes
     resolved = resolve_templates(attributes, where=declaration.where)
-    with showing_templates(attributes, resolved):
+    try:
         return _made(replace(declaration, attributes=resolved), store)
+    except ConfigError as error:
+        raise with_templates(error, attributes, resolved) from None
 
 
 def make_dataset(

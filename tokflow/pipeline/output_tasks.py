@@ -78,10 +78,9 @@ class Task:
         common = self.common.value
         arrived.update({**common.whole, **self.whole})
         with Reading():
-            if self.number is not None:
-                common.writer.write_share(common.shares[self.number], folder, advance)
-            elif not self.joined:
-                common.writer.write(folder, advance)
+            if not self.joined:
+                share = None if self.number is None else common.shares[self.number]
+                common.writer.write(share, folder, advance)
             else:
                 store = self.segments_store or self.store
                 store.refresh_outputs(self.joined)  # one of an earlier run may be here

@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -181,20 +180,17 @@ def as_template(text: str) -> str:
     return f"{{{{ {(text if _meaning(text) is text else repr(text))!r} }}}}"
 
 
-@contextmanager
-def showing_templates(attributes: Mapping[str, Any], resolved: Mapping[str, Any]) -> Iterator[None]:
-    """Replace values of templates, which can be secret, by the templates in errors raised
-    within."""
-    try:
-        yield
-    except ConfigError as error:
-        found, remedy = error.found, error.remedy
-        for text, value in _pairs(attributes, resolved):
-            is_text = isinstance(value, str) and value != ""
-            if is_text or found == repr(value):
-                found = found.replace(repr(value), repr(text))
-                remedy = remedy.replace(str(value), text) if found != error.found else remedy
-        raise ConfigError(**{**error.fields(), "found": found, "remedy": remedy}) from None
+def with_templates(
+    error: ConfigError, attributes: Mapping[str, Any], resolved: Mapping[str, Any]
+) -> ConfigError:
+    """Return the error with templates in the place of their values, which can be secret."""
+    found, remedy = error.found, error.remedy
+    for text, value in _pairs(attributes, resolved):
+        is_text = isinstance(value, str) and value != ""
+        if is_text or found == repr(value):
+            found = found.replace(repr(value), repr(text))
+            remedy = remedy.replace(str(value), text) if found != error.found else remedy
+    return ConfigError(**{**error.fields(), "found": found, "remedy": remedy})
 
 
 def _pairs(attributes: Any, resolved: Any) -> Iterator[tuple[str, Any]]:

@@ -41,18 +41,14 @@ class SelectConfig(Config):
     one of equal texts, and of texts that are alike.
     """
 
-    def over(self, dataset: DatasetConfig) -> "Expression | None":
-        """Return the expression over the columns of a dataset; None where there is none.
+    def over(self, dataset: DatasetConfig) -> "Expression":
+        """Return the expression, of which there is one, over the columns of a dataset.
 
         Raises: ConfigError where it is wrong.
         """
-        if not self.expression.strip():
-            return None
         found = _parsed(self.expression, tuple(columns_of(dataset).items()))
-        kept, of_attributes = (
-            dataset.of(DocumentsConfig).keep_columns,
-            dataset.of(DeclaredAttributes),
-        )
+        kept = dataset.of(DocumentsConfig).keep_columns
+        of_attributes = dataset.of(DeclaredAttributes)
         meanings = Counter([*OWN_COLUMNS, *found.copies, *kept, *of_attributes.columns])
         if twice := [name for name in (*found.names, *found.copies) if meanings[name] > 1]:
             raise ConfigError(

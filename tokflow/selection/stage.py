@@ -205,10 +205,7 @@ def _pairs_of(making: Making, expression: "Expression") -> Made | None:
 
 
 def _expression(dataset: DatasetConfig) -> "Expression":
-    found = dataset.of(SelectConfig).over(dataset)
-    if found is None:
-        raise LookupError(f"{dataset.name} selects nothing")
-    return found
+    return dataset.of(SelectConfig).over(dataset)
 
 
 def _attributes(dataset: DatasetConfig, expression: "Expression") -> list[str]:

@@ -31,7 +31,6 @@ from tokflow.stage import (
 )
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
-from tokflow.tokenizers.stage import encoding_of
 
 ABOUT = "Which text belongs to {}. It is a table of spans; no token is copied."
 
@@ -148,7 +147,7 @@ def cut_encoder(making: Making) -> CutEncoder:
         write_cut_tokens,
         raw=making.graph.raw(making.key),
         documents=documents,
-        encoding=encoding_of(making),
+        encoding=making.graph.encoding,
     )
 
 

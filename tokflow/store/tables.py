@@ -251,6 +251,21 @@ def texts_of(parts: Sequence[bytes | memoryview]) -> pa.LargeStringArray:
     return pa.LargeStringArray.from_buffers(len(parts), pa.py_buffer(offsets), pa.py_buffer(data))
 
 
+def text_buffers(
+    texts: pa.LargeStringArray | pa.LargeBinaryArray,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Return the byte offsets (num_texts + 1,) and the bytes they point into, without a copy.
+
+    The first offset need not be 0: a slice shares the buffers of the whole.
+    """
+    _, offsets, data = texts.buffers()
+    start, stop = texts.offset, texts.offset + len(texts) + 1
+    if offsets is None or offsets.size == 0:
+        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
+    bytes_ = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return np.frombuffer(offsets, dtype=np.int64)[start:stop], bytes_
+
+
 def repeated(text: str, times: int) -> pa.StringArray:
     """Return an array that holds one text `times` times."""
     data = text.encode()

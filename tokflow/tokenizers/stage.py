@@ -32,13 +32,11 @@ from tokflow.tokenizers.reference_version import reference_of
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
     GENERATION_NAME,
-    Encoding,
     Kind,
     Tokenizer,
     TokenizerConfig,
     content_fingerprint,
     is_path,
-    resolve_encoding,
     write_encoding,
 )
 from tokflow.tokenizers.tokenizer import tokenizer_of as open_tokenizer
@@ -111,14 +109,6 @@ class TokenizerStage(Stage):
 
 
 TOKENIZER = TokenizerStage()
-
-
-def encoding_of(making: Making) -> Encoding:
-    """Return the tokenizer of a dataset as its config uses it.
-
-    Raises: MissingOutputError; TokenizerError where it has no such EOS or BOS.
-    """
-    return resolve_encoding(making.of(TokenizerConfig), making.opened("tokenizer"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,7 @@
 
 import json
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePath
@@ -96,31 +96,30 @@ class TokenizerConfig(Config):
 
     def check(self) -> None:
         """Refuse fields that do not go with the kind."""
-        for name, expected, found, remedy in self._problems():
-            raise ConfigError(where=name, expected=expected, found=found, remedy=remedy)
-        check_pattern(self.pattern)
-
-    def _problems(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yield fields that are wrong: what each has to be, what it is and what to do."""
+        problems: list[tuple[str, str, str, str]] = []
         special, least = self.special_tokens, 256 + len(self.special_tokens)
         what = _WHAT_NAME_IS.get(self.kind, "none")
         if self.kind in _WHAT_NAME_IS and not self.name:
-            yield "name", f"{what} for kind {self.kind}", "nothing", "add `name:`"
+            problems += [("name", f"{what} for kind {self.kind}", "nothing", "add `name:`")]
         if self.name and is_url(self.name):
             remedy = "name the hub id, or download its files and name their path"
-            yield "name", what, f"the URL {self.name}", remedy
+            problems += [("name", what, f"the URL {self.name}", remedy)]
         if "" in special or len(set(special)) < len(special):
             expected = "names of one character or more, each once"
-            yield "special_tokens", expected, repr(list(special)), "correct them"
+            problems += [("special_tokens", expected, repr(list(special)), "correct them")]
         if self.kind == "trained" and self.vocab_size < least:
             expected = f"at least {least} (256 bytes and the special tokens)"
-            yield "vocab_size", expected, repr(self.vocab_size), "raise it"
+            problems += [("vocab_size", expected, repr(self.vocab_size), "raise it")]
         for name, kinds in _OF_KINDS.items():
             value = getattr(self, name)
             if self.kind not in kinds and value != type(self).model_fields[name].default:
                 expected = f"none, for it is a field of kind {' and '.join(kinds)}"
                 found = f"{value!r} with kind {self.kind}"
-                yield name, expected, found, "remove it, or name that kind"
+                problems += [(name, expected, found, "remove it, or name that kind")]
+        for name, expected, found, remedy in problems[:1]:
+            raise ConfigError(where=name, expected=expected, found=found, remedy=remedy)
+        if not self.is_as_usual("pattern"):
+            check_pattern(self.pattern)
 
 
 _WHAT_NAME_IS = {

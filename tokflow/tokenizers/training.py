@@ -13,8 +13,9 @@ from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.errors import TokenizerError
 from tokflow.pools.pool import Advance
 from tokflow.raw import RawFile, check_unchanged
+from tokflow.store.tables import text_buffers
 from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.engines.protocol import panics_as_errors, text_buffers
+from tokflow.tokenizers.engines.protocol import panics_as_errors
 from tokflow.tokenizers.engines.tokenizers_ import is_version_1, not_in_version_1
 from tokflow.tokenizers.patterns import (
     BYTE_LETTERS,

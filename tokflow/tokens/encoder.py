@@ -16,10 +16,10 @@ import pyarrow as pa
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.documents.source import Encode
 from tokflow.errors import BadDocumentError
-from tokflow.store.tables import to_texts
+from tokflow.store.tables import text_buffers, to_texts
 from tokflow.tokenizers.chat.renderer import Renderer
 from tokflow.tokenizers.engines.gate import GatedEngine, open_engine
-from tokflow.tokenizers.engines.protocol import InText, any_of, text_buffers
+from tokflow.tokenizers.engines.protocol import InText, any_of
 from tokflow.tokenizers.engines.reference import MODEL_NAME, load_processor
 from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json
 from tokflow.tokenizers.patterns import BYTE_LETTERS, flat_steps

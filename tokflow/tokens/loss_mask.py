@@ -13,8 +13,8 @@ import pyarrow as pa
 from tokflow.documents import Spans
 from tokflow.errors import TokenizerError
 from tokflow.store.integrity import clear_when_damaged
-from tokflow.store.tables import offsets_of, to_arrow, to_numpy
-from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_lists, text_buffers
+from tokflow.store.tables import offsets_of, text_buffers, to_arrow, to_numpy
+from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_lists
 from tokflow.tokenizers.engines.reference import MODEL_NAME, SentencePieceEngine
 from tokflow.tokenizers.engines.tokenizers_ import load_tokenizer_json
 from tokflow.tokenizers.patterns import flat_steps

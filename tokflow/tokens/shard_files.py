@@ -30,9 +30,8 @@ from tokflow.raw import RawPartition
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import TableWriter, make_table, offsets_of
+from tokflow.store.tables import TableWriter, make_table, offsets_of, text_buffers
 from tokflow.tokenizers.chat.renderer import CHAT_COUNTS, ROLES
-from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens.bos_eos import TokenBatch
 from tokflow.tokens.rejects import REASONS, reject_line, rejects_by_reason
 

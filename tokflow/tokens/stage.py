@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Reject, is_accepted, ranges
-from tokflow.pools.pool import Advance, ignore
+from tokflow.pools.pool import Advance
 from tokflow.raw import RawPartition
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, Writer
 from tokflow.store.manifest import Manifest, Recipe, write_manifest
@@ -18,7 +18,6 @@ from tokflow.store.store import StoredOutput
 from tokflow.store.unfinished import segments_folder
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.stage import encoding_of
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
@@ -67,11 +66,7 @@ class TokensWriter(Writer):
     are there that were begun before they were."""
     batch_bytes: int = BATCH_BYTES
 
-    def write(self, folder: Path, progress: Advance = ignore) -> None:
-        """Write the shard, as `write_share` does."""
-        self.write_share(None, folder, progress)
-
-    def write_share(self, share: ShardSegment | None, folder: Path, progress: Advance) -> None:
+    def write(self, share: ShardSegment | None, folder: Path, progress: Advance) -> None:
         """Write a segment of the shard, or all of it, into the empty `folder`, manifest last.
 
         Its bytes depend on nothing but the raw file, the configs and the tokenizer.
@@ -221,7 +216,7 @@ def _details(
         "bos_token": None if bos_id is None else tokenizer.bos_token,
         **described,
         **({NUM_LINES: source.num_lines} if is_segment else {}),
-        **rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]),
+        **(rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]) if rejects else {}),
         TEXT_DIGEST: writer.texts.hexdigest(),
     }
 
@@ -267,7 +262,7 @@ class TokensStage(Stage):
         return TokensWriter(
             raw=raw,
             documents=documents,
-            encoding=encoding_of(making),
+            encoding=making.graph.encoding,
             dataset=making.graph.dataset.name,
             recipe=begun or making.recipe,
             begun=begun,

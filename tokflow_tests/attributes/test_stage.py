@@ -185,7 +185,7 @@ def test_a_table_that_changes_after_it_was_hashed_is_not_taken(
     write_json(path, [{"url": "u1", "quality": 22}])
 
     with pytest.raises(ChangedFileError):
-        writer.write(tmp_path, ignore)
+        writer.write(None, tmp_path, ignore)
 
 
 def test_rows_of_each_file_need_tables_of_their_names(tmp_path: Path):

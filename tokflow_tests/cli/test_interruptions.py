@@ -21,7 +21,7 @@ def test_a_run_that_is_told_to_end_leaves_nothing_half_written(
         written[-1].write_bytes(b"half")
         signal.raise_signal(number)
 
-    monkeypatch.setattr("tokflow.tokens.stage.TokensWriter.write_share", write)
+    monkeypatch.setattr("tokflow.tokens.stage.TokensWriter.write", write)
     write_raw(tmp_path, {"a.jsonl": FEW_TEXTS})
 
     result = run("run", "--config", write_yaml(tmp_path))

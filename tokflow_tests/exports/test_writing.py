@@ -63,7 +63,7 @@ def segments(dataset: Dataset, name: str) -> list[ExportSegment]:
 def kill_at(number: int, dataset: Dataset, patch: pytest.MonkeyPatch) -> list[int]:
     """Kill a build at a segment of its export; return the numbers of those that were begun, to
     which the next build adds."""
-    write, begun = ExportWriter.write_share, []
+    write, begun = ExportWriter.write, []
 
     def is_killed(writer: ExportWriter, share: ExportSegment, *more: Any) -> None:
         begun.append(share.number)
@@ -71,7 +71,7 @@ def kill_at(number: int, dataset: Dataset, patch: pytest.MonkeyPatch) -> list[in
             raise KeyboardInterrupt
         write(writer, share, *more)
 
-    patch.setattr(ExportWriter, "write_share", is_killed)
+    patch.setattr(ExportWriter, "write", is_killed)
     with pytest.raises(KeyboardInterrupt):
         build_dataset(dataset, jobs=1)
     return begun

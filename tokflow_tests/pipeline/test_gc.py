@@ -201,7 +201,7 @@ def test_segments_of_a_build_under_way_stay(
     write_texts(tmp_path / "other/large.jsonl", ["a text"] * 60)
     fields = {"store": store, "exports": ["bin"]}
     build(declare_small(tmp_path, **fields))
-    write, numbers = TokensWriter.write_share, []
+    write, numbers = TokensWriter.write, []
 
     def another(self: TokensWriter, share: Any, *more: Any) -> None:
         numbers.append(share.number)
@@ -214,7 +214,7 @@ def test_segments_of_a_build_under_way_stay(
             remove_all(now.store, find_garbage(now, keep=0))
         write(self, share, *more)
 
-    monkeypatch.setattr(TokensWriter, "write_share", another)
+    monkeypatch.setattr(TokensWriter, "write", another)
     of_other = {**fields, "raw": {"files": "other/*.jsonl"}}
     with pytest.raises(KeyboardInterrupt):
         build_dataset(declare_small(tmp_path, **of_other), jobs=1)

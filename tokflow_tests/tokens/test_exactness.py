@@ -12,6 +12,7 @@ import tokenizers
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
+from tokflow.pools.pool import ignore
 from tokflow.tokenizers.engines import fast
 from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokens.stage import TOKENS
@@ -94,7 +95,7 @@ def write_shard(dataset: Dataset, folder: Path, **options: int) -> tuple[bytes, 
     graph = graph_of(dataset)
     make_output(graph, "tokenizer", "tokenizer")
     folder.mkdir()
-    replace(TOKENS.writer(graph.tokens("texts.jsonl")), **options).write(folder)
+    replace(TOKENS.writer(graph.tokens("texts.jsonl")), **options).write(None, folder, ignore)
     names = ("tokens.bin", "documents.parquet", "_tokflow/manifest.json")
     return tuple((folder / name).read_bytes() for name in names)
 

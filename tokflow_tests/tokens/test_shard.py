@@ -11,7 +11,7 @@ from tokflow.errors import CorruptOutputError, RawFileError
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.pipeline.tasks import make_outputs
-from tokflow.pools.pool import InProcess
+from tokflow.pools.pool import InProcess, ignore
 from tokflow.store.listed_files import broken_files
 from tokflow.tokens.shard import open_token_shard
 from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
@@ -100,7 +100,7 @@ def test_offsets_and_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_p
     writer = TOKENS.writer(graph_of(dataset).tokens("texts.parquet"))
     (tmp_path / "shard").mkdir()
 
-    replace(writer, batch_bytes=batch_bytes).write(tmp_path / "shard")
+    replace(writer, batch_bytes=batch_bytes).write(None, tmp_path / "shard", ignore)
 
     path = tmp_path / "shard" / "documents.parquet"
     offsets = pq.read_table(path, columns=["char_offset", "token_offset"])

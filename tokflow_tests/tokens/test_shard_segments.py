@@ -124,7 +124,7 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
 ):
     monkeypatch.setattr("tokflow.raw.files.MOST_READ_TWICE", most_read_twice)
     dataset = dataset_in(tmp_path / "killed")
-    write, made = TokensWriter.write_share, []
+    write, made = TokensWriter.write, []
 
     def is_killed(self: TokensWriter, share: Any, *more: Any) -> None:
         if share is not None:
@@ -133,7 +133,7 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
                 raise KeyboardInterrupt
         write(self, share, *more)
 
-    monkeypatch.setattr(TokensWriter, "write_share", is_killed)
+    monkeypatch.setattr(TokensWriter, "write", is_killed)
     with pytest.raises(KeyboardInterrupt):
         build_dataset(dataset, jobs=1)
     graph = built(dataset, jobs=1)
@@ -257,7 +257,7 @@ def test_another_machine_may_make_the_shard_meanwhile(
     when: str, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     dataset = dataset_in(tmp_path)
-    write, calls = TokensWriter.write_share, []
+    write, calls = TokensWriter.write, []
 
     def write_late(self: TokensWriter, share: Any, *more: Any) -> None:
         calls.append(share)
@@ -268,10 +268,10 @@ def test_another_machine_may_make_the_shard_meanwhile(
             make_elsewhere()
 
     def make_elsewhere() -> None:
-        monkeypatch.setattr(TokensWriter, "write_share", write)
+        monkeypatch.setattr(TokensWriter, "write", write)
         assert build_dataset(dataset, jobs=1).failed == ()
 
-    monkeypatch.setattr(TokensWriter, "write_share", write_late)
+    monkeypatch.setattr(TokensWriter, "write", write_late)
     graph = built(dataset, jobs=1)
 
     assert not list(dataset.folder.rglob("*.segments"))
@@ -315,13 +315,13 @@ def test_segments_that_are_not_allowed_any_more_are_made_again(tmp_path: Path):
 
 
 def test_what_follows_a_bad_document_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    write, made = TokensWriter.write_share, []
+    write, made = TokensWriter.write, []
 
     def counted(self: TokensWriter, share: Any, *more: Any) -> None:
         made.append(share)
         write(self, share, *more)
 
-    monkeypatch.setattr(TokensWriter, "write_share", counted)
+    monkeypatch.setattr(TokensWriter, "write", counted)
     dataset = dataset_in(tmp_path)
     write_bad_lines(tmp_path, 0)
 

@@ -159,4 +159,4 @@ def verify_made_again(output: Output) -> list[str]:
 
     Raises: TokflowError where it cannot be made.
     """
-    return _made_again(output.open(), lambda of: output.step.writer(output).write(of, ignore))
+    return _made_again(output.open(), lambda of: output.step.writer(output).write(None, of, ignore))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tokflow.documents import Batch, DocumentsConfig, Spans
 from tokflow.documents.batch import BadDocument, ParsedBatch
-from tokflow.store.tables import to_texts
+from tokflow.store.tables import text_buffers, to_texts
 from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message, read_chat
 from tokflow.tokenizers.chat.frames import Frames, Turn
 from tokflow.tokenizers.chat.marks import (
@@ -30,7 +30,6 @@ from tokflow.tokenizers.chat.template import (
     stop_tokens,
     tokens_of_chats,
 )
-from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokenizers.tokenizer import Tokenizer
 
 COMPARED_CHATS = 100

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.store.tables import offsets_of, texts_of
-from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, text_buffers
+from tokflow.store.tables import offsets_of, text_buffers, texts_of
+from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText
 from tokflow.tokenizers.engines.reference import MODEL_NAME
 from tokflow.tokenizers.patterns import flat_steps
 from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, scan_tokenizer_json

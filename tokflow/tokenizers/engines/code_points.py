@@ -25,10 +25,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.store.tables import offsets_of, to_arrow, to_texts
+from tokflow.store.tables import offsets_of, text_buffers, to_arrow, to_texts
 from tokflow.tokenizers.engines.chunks import CutRule
 from tokflow.tokenizers.engines.fast import GigatokenEngine, open_gigatoken
-from tokflow.tokenizers.engines.protocol import Encoded, Engine, text_buffers
+from tokflow.tokenizers.engines.protocol import Encoded, Engine
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.patterns import byte_level_model
 from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json, write_ranks

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from tokflow.pools.cores import num_cores
-from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_lists, text_buffers
+from tokflow.store.tables import text_buffers
+from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_lists
 from tokflow.tokenizers.engines.reference import MODEL_NAME
 from tokflow.tokenizers.patterns import flat_steps, special_token_fields
 from tokflow.tokenizers.tokenizer import RANKS_NAME, Tokenizer, read_encoding, scan_tokenizer_json

@@ -12,18 +12,12 @@ import pyarrow as pa
 
 from tokflow.errors import TokenizerError, TokflowError
 from tokflow.store.integrity import clear_when_damaged
-from tokflow.store.tables import to_arrow, to_texts
+from tokflow.store.tables import text_buffers, to_arrow, to_texts
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.chunks import NEAR, WIDE, ChunkedEngine, CutRule, find_cut_rule
 from tokflow.tokenizers.engines.code_points import RoutedEngine, code_points_for_reference
 from tokflow.tokenizers.engines.fast import open_gigatoken
-from tokflow.tokenizers.engines.protocol import (
-    Encoded,
-    Engine,
-    InText,
-    panics_as_errors,
-    text_buffers,
-)
+from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, panics_as_errors
 from tokflow.tokenizers.engines.reference import MODEL_NAME, open_reference, unscored_pieces
 from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json
 
@@ -127,12 +121,12 @@ def open_engine(
     Raises: TokenizerError.
     """
     whole = open_reference(tokenizer, in_text=in_text)
+    if tokenizer.kind == "bytes":
+        return GatedEngine(engine=whole, reason="the bytes need no other engine")
     tried = partial(_tried_rule, tokenizer, in_text, whole)
     rule = cache(partial(tried, WIDE))
     chunked = partial(ChunkedEngine, find_rule=rule, dtype=tokenizer.dtype)
     reference = chunked(whole)
-    if tokenizer.kind == "bytes":
-        return GatedEngine(engine=reference, reason="the bytes need no other engine")
     if choice == "reference":
         return GatedEngine(engine=reference, reason="asked for by engine: reference")
     strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))

@@ -64,21 +64,6 @@ def encoded_from_lists(
     return Encoded(token_ids=flat, offsets=offsets)
 
 
-def text_buffers(
-    texts: pa.LargeStringArray,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Return the byte offsets (num_texts + 1,) and the bytes they point into, without a copy.
-
-    The first offset need not be 0: a slice shares the buffers of the whole.
-    """
-    _, offsets, data = texts.buffers()
-    start, stop = texts.offset, texts.offset + len(texts) + 1
-    if offsets is None or offsets.size == 0:
-        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
-    bytes_ = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, np.uint8)
-    return np.frombuffer(offsets, dtype=np.int64)[start:stop], bytes_
-
-
 def any_of(names: Iterable[str]) -> re.Pattern[str]:
     """Return a pattern of tokens' names, the longest first where several begin alike.
 

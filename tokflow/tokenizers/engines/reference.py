@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from tokflow.pools.cores import num_cores
 from tokflow.store.integrity import clear_when_damaged
+from tokflow.store.tables import text_buffers
 from tokflow.tokenizers.engines.protocol import (
     Encoded,
     InText,
     ReferenceEngine,
     any_of,
     encoded_from_lists,
-    text_buffers,
 )
 from tokflow.tokenizers.engines.tokenizers_ import load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import TransformersEngine
@@ -61,7 +61,7 @@ class BytesEngine:
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the bytes of each text."""
         offsets, data = text_buffers(texts)
-        token_ids = data[offsets[0] : offsets[-1]].astype(np.uint32)
+        token_ids = data[offsets[0] : offsets[-1]].astype(np.uint16)
         return Encoded(token_ids=token_ids, offsets=offsets - offsets[0])
 
     def decode(self, token_ids: Sequence[int]) -> str:

@@ -102,7 +102,7 @@ def test_segments_that_one_machine_makes_stay_there_and_a_killed_run_goes_on(
     tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = _declared(tmp_path, f"{object_store.url}/store")
-    write, made = TokensWriter.write_share, []
+    write, made = TokensWriter.write, []
 
     def is_killed(self: TokensWriter, share: Any, *more: Any) -> None:
         made.append(share.number)
@@ -110,7 +110,7 @@ def test_segments_that_one_machine_makes_stay_there_and_a_killed_run_goes_on(
             raise KeyboardInterrupt
         write(self, share, *more)
 
-    monkeypatch.setattr(TokensWriter, "write_share", is_killed)
+    monkeypatch.setattr(TokensWriter, "write", is_killed)
     with pytest.raises(KeyboardInterrupt):
         build(there)
     keys = object_store.keys()

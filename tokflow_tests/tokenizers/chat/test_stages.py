@@ -16,6 +16,7 @@ from tokflow.exports.stage import parts_of
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
+from tokflow.pools.pool import ignore
 from tokflow.tokens.stage import TOKENS
 from tokflow_tests.chats import (
     CHATS,
@@ -216,7 +217,7 @@ def test_what_was_made_does_not_depend_on_the_batches(tmp_path: Path):
     folder = tmp_path / "small"
     folder.mkdir()
 
-    replace(writer, batch_bytes=200).write(folder)
+    replace(writer, batch_bytes=200).write(None, folder, ignore)
 
     for name in ("tokens.bin", "loss_mask.bin", "documents.parquet", "_tokflow/manifest.json"):
         assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), name

@@ -13,13 +13,13 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
 from tokflow.errors import TokenizerError
-from tokflow.store.tables import to_texts
+from tokflow.store.tables import text_buffers, to_texts
 from tokflow.tokenizers.engines import fast, reference
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.code_points import COMPARED
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.gate import EngineDiffersError, open_engine
-from tokflow.tokenizers.engines.protocol import InText, text_buffers
+from tokflow.tokenizers.engines.protocol import InText
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens import shard as tokens
