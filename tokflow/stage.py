@@ -129,10 +129,6 @@ class Graph(Protocol):
 class Opened(Protocol):
     """The inputs of an output that is in a store, each as its stage opens it."""
 
-    @property
-    def trust_remote_code(self) -> bool:
-        """True if a tokenizer that is Python code may be run."""
-
     def opened(self, stage: str) -> Any:
         """Return the output of a stage that this one goes back to, as that stage opens it."""
 
@@ -324,7 +320,8 @@ class Stage:
         return num_bytes
 
     def open(self, stored: StoredOutput, inputs: Opened) -> Any:
-        """Return an output as the stages behind it read it."""
+        """Return an output, the sizes of whose files are right, as the stages behind it read
+        it."""
         return stored
 
     def refused(self, counts: Mapping[str, int], dataset: DatasetConfig) -> str | None:

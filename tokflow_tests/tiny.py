@@ -23,7 +23,7 @@ from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.tokenizers.patterns import special_token_fields
 from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow.tokens.shard import TokenShard
 
 EOS = 256
 
@@ -158,7 +158,7 @@ def tokenize(dataset: Dataset, key: str | None = None) -> TokenShard:
     graph = graph_of(dataset)
     make_output(graph, "tokenizer", "tokenizer")
     made = make_output(graph, "tokens", key or next(iter(graph.sources)))
-    return open_token_shard(made.stored)
+    return TokenShard(made.stored)
 
 
 def copy_of(built: Path, folder: Path) -> Path:

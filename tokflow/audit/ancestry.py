@@ -139,7 +139,11 @@ class Ancestry:
         return self._tokenizers[key]
 
     def open(self, output: StoredOutput) -> Any:
-        """Return an output as its stage opens it."""
+        """Return an output as its stage opens it.
+
+        Raises: CorruptOutputError where a file is missing or cut short.
+        """
+        output.store.check(output)
         step = stage_of(self.stages, output.manifest)
         if mixture_of(output.manifest.config) is not None:
             step = MIXED_SPLIT
@@ -202,7 +206,6 @@ class _Inputs:
 
     ancestry: Ancestry
     output: StoredOutput
-    trust_remote_code: bool = False
 
     def opened(self, stage: str) -> Any:
         """Return the ancestor that a stage made, opened."""

@@ -61,7 +61,7 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_kept: bool) -> d
     dataset = dataset.sources[0] if dataset.sources else dataset
     graph = graph_of(dataset)
     make_output(graph, "tokenizer", "tokenizer")
-    tokenizer, manifest = graph.tokenizer, graph.tokenizer_output.manifest()
+    tokenizer, manifest = graph.tokenizer, graph.output("tokenizer").manifest()
     # Any tokenizer can be looked at, one without an EOS too.
     encoding = Encoding(config=dataset.tokenizer, tokenizer=tokenizer, bos_id=None, eos_id=None)
     with Reading():

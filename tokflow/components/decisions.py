@@ -280,7 +280,7 @@ def inputs_digest(changes: FileChanges) -> str:
     graph = changes.graph
     tokenizer: list[Any] = []
     if graph.dataset.tokenizer.kind != "trained":
-        source = tokenizer_source(graph.tokenizer_output)
+        source = tokenizer_source(graph.output("tokenizer"))
         tokenizer = [stamp_of(path) for path in source.local_files()] if source.is_local else []
     of_hub = [(key, of.hub.content_id) for key, of in graph.sources.items() if of.hub is not None]
     listed = [(key, of.version) for key, of in graph.sources.items() if of.version is not None]

@@ -39,7 +39,7 @@ from tokflow.shown import clipped, printable, viewer_command
 from tokflow.split.rule import NOT_TAKEN
 from tokflow.store.tables import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
-from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME
 from tokflow.views.picture import Picture, shortened_name
 
@@ -178,7 +178,7 @@ def _token(name: str | None, token_id: int | None) -> str:
 
 def _tokens(made: StageResult, described: Description) -> Page:
     texts = TokenTexts(made.graph.tokenizer)
-    return Page(shown=preview_of_shard(open_token_shard(made.stored), texts))
+    return Page(shown=preview_of_shard(TokenShard(made.stored), texts))
 
 
 def _split(made: StageResult, described: Description) -> Page:

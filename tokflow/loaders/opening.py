@@ -24,7 +24,7 @@ from tokflow.store.integrity import Stored
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
 from tokflow.store.tables import offsets_of, read_table, to_numpy
-from tokflow.tokens.shard import TokenShard, is_shard, open_token_shard
+from tokflow.tokens.shard import TokenShard, is_shard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 
 KEPT_BYTES = 2**28
@@ -311,9 +311,9 @@ def open_stream(output: StoredOutput, part: str | None) -> Stream:
     Raises: ConfigError, MissingOutputError, CorruptOutputError, ForeignOutputError.
     """
     output.store.look_for([output.folder])  # this may be another process than opened it first
-    if part is None:
-        return _of_shard(open_token_shard(output))
     output.store.check(output)
+    if part is None:
+        return _of_shard(TokenShard(output))
     export = Export(output)
     portions = portions_of(export, part, "tokens")
     return Stream(export.stored, portions, export.layout.keeps, export.has_loss_mask(part))

@@ -346,11 +346,11 @@ def statistics_of(built: BuildResult) -> dict[str, Any]:
     text = describe_all(made.manifest for made in built.of(TOKENS.name))
     split = describe_all(made.manifest for made in built.of(SPLIT.name))
     exports = {of.output.name: describe(of.manifest).rows for of in built.of(EXPORT.name)}
-    selected = rule_rows([made.manifest for made in built.of(SELECTION.name)])
+    selections = [made.manifest for made in built.of(SELECTION.name)]
     mixed = mixture_rows_of(built)
     return {
         "text": text.whole if text else {},
-        **({"select": selected} if selected else {}),
+        **({"select": rule_rows(selections)} if selections else {}),
         "parts": split.rows if split else [],
         **({"mixture": mixed} if mixed else {}),
         "exports": exports,

@@ -39,7 +39,7 @@ from tokflow.stage import Stage
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.stage import TOKENIZER
-from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, resolve_encoding
+from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, resolve_encoding, tokenizer_of
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.stage import TOKENS
 
@@ -284,11 +284,6 @@ class BuildGraph:
         is_variant = step is not None and name in step.variants(self.dataset)
         return self.output(stage, variant=name if is_variant else "")
 
-    @property
-    def tokenizer_output(self) -> Output:
-        """The tokenizer's folder."""
-        return self.output(TOKENIZER.name)
-
     def tokens(self, key: str) -> Output:
         """Return the token shard of one file."""
         return self.output(TOKENS.name, key)
@@ -306,17 +301,6 @@ class BuildGraph:
             for key in keys
         }
         return [key for key in is_made if not is_made[key]]
-
-    def check_inputs(self, stage: str, variant: str, *, are_needed: bool) -> None:
-        """Check the outputs of a stage over all partitions that another is made from.
-
-        Raises: MissingOutputError where a limit of the dataset may take more files or, if they
-        `are_needed`, where one is not there.
-        """
-        if are_needed:
-            self.check_made(stage, (self.output(stage, key, variant) for key in self.partitions))
-        elif self.limited is not None:
-            self.limited.check_closed()
 
     def check_made(self, stage: str, outputs: Iterable[Output]) -> None:
         """Raise the error of the first output of a stage that is not there; see `Output.manifest`.
@@ -346,7 +330,8 @@ class BuildGraph:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, which must have been made."""
-        return TOKENIZER.open(self.tokenizer_output.open(), self.tokenizer_output)
+        may_run = self.dataset.tokenizer.trust_remote_code
+        return tokenizer_of(self.output(TOKENIZER.name).open(), trust_remote_code=may_run)
 
     @property
     def encoding(self) -> Encoding:
@@ -384,7 +369,7 @@ class BuildGraph:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
         the reference from now on."""
         write_verdict(self.tokenizer, difference)
-        self._outputs = {(TOKENIZER.name, "", ""): self.tokenizer_output}
+        self._outputs = {(TOKENIZER.name, "", ""): self.output(TOKENIZER.name)}
         self._missing.clear()
         self._shared = {}
         for name in ("tokenizer", "limited"):

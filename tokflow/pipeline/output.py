@@ -1,7 +1,7 @@
 """One output that a dataset must have: its recipe, its folder, and whether it is there."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,10 +10,10 @@ from typing import Any, Protocol, TypeVar, cast
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, first_five
+from tokflow.pipeline.raw_files import LimitedFiles
 from tokflow.stage import Graph, Input, Stage, selection_stages
 from tokflow.store.manifest import Manifest, Recipe, damaged, holds_output
 from tokflow.store.store import Store, StoredOutput
-from tokflow.tokenizers.tokenizer import TokenizerConfig
 
 T = TypeVar("T")
 
@@ -37,8 +37,12 @@ class Home(Graph, Protocol):
     def output(self, stage: str, key: str = "", variant: str = "") -> "Output":
         """Return one output."""
 
-    def check_inputs(self, stage: str, variant: str, *, are_needed: bool) -> None:
-        """Check that the outputs of a stage over all partitions are known or, if needed, there."""
+    @property
+    def limited(self) -> LimitedFiles | None:
+        """The files that a limit of the whole dataset takes; None without one."""
+
+    def check_made(self, stage: str, outputs: "Iterable[Output]") -> None:
+        """Raise the error of the first output of a stage that is not there."""
 
     def open(self, output: "Output") -> Any:
         """Return an output as its stage opens it."""
@@ -212,11 +216,6 @@ class Output:
             sections[section] = self.graph.dataset.of(section)
         return cast(T, sections[section])
 
-    @property
-    def trust_remote_code(self) -> bool:
-        """True if a tokenizer that is Python code may be run."""
-        return self.of(TokenizerConfig).trust_remote_code
-
     def direct_inputs(self) -> list[Input]:
         """Return what it is made from, as its stage says."""
         return list(self.step.inputs(self.graph.dataset, self.variant))
@@ -239,8 +238,12 @@ class Output:
         """
         if variant is None:
             [variant] = {of.variant for of in self.direct_inputs() if of.is_of(stage)}
-        self.graph.check_inputs(stage, variant, are_needed=self.step.is_of_file)
-        return {key: self.graph.output(stage, key, variant) for key in self.graph.partitions}
+        graph = self.graph
+        if self.step.is_of_file:
+            graph.check_made(stage, (graph.output(stage, of, variant) for of in graph.partitions))
+        elif graph.limited is not None:
+            graph.limited.check_closed()
+        return {key: graph.output(stage, key, variant) for key in graph.partitions}
 
     def opened(self, stage: str, variant: str | None = None) -> Any:
         """Return the output of a stage that it goes back to, as that stage opens it."""

@@ -16,7 +16,7 @@ from tokflow.pools.sending import Shared
 from tokflow.stage import Share, Writer
 from tokflow.store.integrity import Reading, Whole, check_files, known_whole, trust_files
 from tokflow.store.listed_files import arrived
-from tokflow.store.manifest import Recipe, is_complete, read_run
+from tokflow.store.manifest import is_complete, read_run
 from tokflow.store.store import Store
 from tokflow.store.unfinished import segment_folder
 from tokflow.tokenizers.chat.renderer import open_renderer
@@ -62,11 +62,6 @@ class Task:
     """Files of the segments that need not be hashed again."""
 
     @property
-    def is_named(self) -> bool:
-        """False where the output gets its name from the manifest that is written."""
-        return self.number is not None or self.common.value.writer.begun is None
-
-    @property
     def own_store(self) -> Store:
         """The store to write to."""
         if self.number is None or self.segments_store is None:
@@ -101,8 +96,8 @@ class OutputTasks:
         """Number of tasks under way or waiting."""
         self.is_told = False
         """True once its result was yielded."""
-        self._begun: Recipe | None = None
-        """As in `Writer`."""
+        self._folder = Path()
+        """The folder of the output, as it is begun."""
         self._segments: Sequence[Share] = []
         self._joining: Task | None = None
         """The task that joins them, until it is handed out."""
@@ -112,12 +107,6 @@ class OutputTasks:
         self.use = ExitStack()
         """Marks of the folder of segments as in use."""
 
-    @property
-    def _folder(self) -> Path:
-        """The folder of the output, as it is begun."""
-        begun, output = self._begun, self.output
-        return output.folder if begun is None else output.place / begun.fingerprint[:16]
-
     def tasks(self) -> list[Task]:
         """Return the tasks to do; an error that prevents them becomes the result."""
         output = self.output
@@ -125,8 +114,9 @@ class OutputTasks:
             with Reading():
                 writer = output.step.writer(output)
                 self._segments = writer.shares()
-            self._begun = writer.begun
-            folder = self._folder
+            begun = writer.begun
+            folder = output.folder if begun is None else output.place / begun.fingerprint[:16]
+            self._folder = folder
             common = Common(writer, self._segments, known_whole(writer.inputs()))
             shared = Shared(common, num_tasks=len(self._segments))
             task = Task(output.title, output.graph.store, folder, shared, self._num_bytes)

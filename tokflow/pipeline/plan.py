@@ -264,7 +264,7 @@ class _Planner:
                         self.sizes[key] = sum(of.num_bytes or 0 for of in sources)
         chosen = set(keys)
         elsewhere = [key for key in partitions if key not in chosen]
-        num_elsewhere = len(self.graph.unbuilt(elsewhere))
+        num_elsewhere = len(self.graph.unbuilt(elsewhere)) if elsewhere else 0
         if self.bad and self.graph.of_sources:
             return num_elsewhere
         bad = {failure.name for failure in self.bad}

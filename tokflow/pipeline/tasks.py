@@ -58,7 +58,9 @@ def make_tasks(tasks: Sequence[Task], advance: Advance) -> list[Exception | None
                     task.store.look_for([task.shard])
                     if is_complete(task.shard):
                         continue
-                with new.writing(task.folder, task.own_store, is_named=task.is_named) as folder:
+                # Else the output gets its name from the manifest that is written.
+                is_named = task.number is not None or task.common.value.writer.begun is None
+                with new.writing(task.folder, task.own_store, is_named=is_named) as folder:
                     task.write(folder, advance)
             except EngineDiffersError:
                 raise

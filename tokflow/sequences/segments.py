@@ -175,7 +175,7 @@ def _once(segments: Segments) -> Segments:
 
 @dataclass(frozen=True, slots=True)
 class FileSequences(InStore):
-    """The sequences of one file; `open_sequences` opens them."""
+    """The sequences of one file, made from its split."""
 
     stored: StoredOutput
     split: Split
@@ -258,15 +258,6 @@ def write_sequences(
         files={SEGMENTS_NAME: file.entry()},
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
-
-
-def open_sequences(stored: StoredOutput, split: Split) -> FileSequences:
-    """Return sequences that are in a store, made from `split`.
-
-    Raises: CorruptOutputError where a file is missing or cut short.
-    """
-    stored.store.check(stored)
-    return FileSequences(stored, split)
 
 
 def fill_sequences(

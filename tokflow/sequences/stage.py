@@ -6,7 +6,6 @@ from functools import partial
 from tokflow.sequences.config import PackingConfig, Packings, described, one_or_each
 from tokflow.sequences.segments import (
     FileSequences,
-    open_sequences,
     sequences_recipe,
     write_sequences,
 )
@@ -46,7 +45,7 @@ class SequencesStage(Stage):
 
     def open(self, stored: StoredOutput, inputs: Opened) -> FileSequences:
         """Return the sequences over their split."""
-        return open_sequences(stored, inputs.opened("split"))
+        return FileSequences(stored, inputs.opened("split"))
 
     def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""

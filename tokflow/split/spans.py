@@ -89,7 +89,7 @@ clear_when_damaged(_kept_part.cache_clear)
 
 @dataclass(frozen=True, slots=True)
 class Split(InStore):
-    """The split of one file, as `open_split` found it."""
+    """The split of one file, made from its token shard."""
 
     stored: StoredOutput
     shard: TokenShard
@@ -180,17 +180,34 @@ def split_recipe(
     shuffle_seed: int | None = None,
     selections: Mapping[str, str] = MappingProxyType({}),
 ) -> Recipe:
-    """Return the recipe of the split of the token shard with fingerprint `tokens`.
+    """Return the recipe of the split of the token shard with fingerprint `tokens`: its config has
+    the fields, of the split and of the file's position, that can change a byte of it.
 
     `selections`: fingerprints of the selections of its documents, by stage.
     """
-    named = {} if shuffle_seed is None else {"key": key}
-    return Recipe(
-        stage="split",
-        version=SPLIT_VERSION,
-        config=_deciding_config(config, position, key) | named | shuffle_fields(shuffle_seed),
-        parents={"tokens": tokens, **selections},
-    )
+    parts, shares = [], [of.fraction or of.hash_fraction or 0 for of in config.parts.values()]
+    for name, part in config.parts.items():
+        own, is_empty = part.model_dump(exclude_none=True), 0 in (part.characters, part.documents)
+        if is_empty or not part.start:
+            own.pop("start", None)
+        parts.append([name, own])
+    fields: dict[str, Any] = {"parts": parts}  # their order counts
+    decides = _DECIDING_POSITION.get(config.form, ())
+    taken = [(start, stop) for start, stop in config.ranges().values() if start != stop]
+    if not {0, 1}.issuperset(shares):  # some are drawn, neither none nor all
+        fields["seed"] = config.seed
+        if config.form == "fraction" and config.scope == "file":
+            fields["key"] = key
+        elif config.form == "fraction":
+            fields["position"] = {name: getattr(position, name) for name in decides}
+    elif any(map(any, taken)):  # begins or ends between two characters, or documents
+        before = {name: num for name in decides if (num := getattr(position, name))}
+        fields |= {"position": before} if before else {}
+        fields |= {"boundary": config.boundary} if config.form == "characters" else {}
+    if shuffle_seed is not None:
+        fields |= {"key": key} | shuffle_fields(shuffle_seed)
+    parents = {"tokens": tokens, **selections}
+    return Recipe(stage="split", version=SPLIT_VERSION, config=fields, parents=parents)
 
 
 def write_split(
@@ -301,41 +318,6 @@ def _spans_of_selected(
     }
     both = {name: np.concatenate([getattr(spans, name), of]) for name, of in added.items()}
     return FileSpans(document=document[order], **{name: of[order] for name, of in both.items()})
-
-
-def open_split(stored: StoredOutput, shard: TokenShard) -> Split:
-    """Return a split that is in a store, made from `shard`.
-
-    Raises: CorruptOutputError where a file is missing or cut short.
-    """
-    stored.store.check(stored)
-    return Split(stored, shard)
-
-
-def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:
-    """Return the fields that can change a byte of the split of one file: by form of parts, those of
-    the config and of the file's position."""
-    parts = []
-    for name, part in config.parts.items():
-        own, is_empty = part.model_dump(exclude_none=True), 0 in (part.characters, part.documents)
-        if is_empty or not part.start:
-            own.pop("start", None)
-        parts.append([name, own])
-    fields: dict[str, Any] = {"parts": parts}  # their order counts
-    decides = _DECIDING_POSITION.get(config.form, ())
-    taken = [(start, stop) for start, stop in config.ranges().values() if start != stop]
-    if config.form == "fraction" and config.is_drawn:
-        fields["seed"] = config.seed
-        if config.scope == "file":
-            return {**fields, "key": key}
-        fields["position"] = {name: getattr(position, name) for name in decides}
-    elif config.form == "hash_fraction" and config.is_drawn:
-        fields["seed"] = config.seed
-    elif any(map(any, taken)):  # begins or ends between two characters, or documents
-        before = {name: num for name in decides if (num := getattr(position, name))}
-        fields |= {"position": before} if before else {}
-        fields |= {"boundary": config.boundary} if config.form == "characters" else {}
-    return fields
 
 
 def config_of_split(manifest: Manifest) -> tuple[SplitConfig, FilePosition]:

@@ -17,7 +17,7 @@ from tokflow.split.mixed_split import (
 from tokflow.split.mixture import MixtureConfig
 from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
-from tokflow.split.spans import Split, open_split, split_recipe, write_split
+from tokflow.split.spans import Split, split_recipe, write_split
 from tokflow.stage import (
     Cost,
     DatasetConfig,
@@ -93,7 +93,7 @@ class SplitStage(Stage):
 
     def open(self, stored: StoredOutput, inputs: Opened) -> Split:
         """Return the split over its token shard."""
-        return open_split(stored, inputs.opened("tokens"))
+        return Split(stored, inputs.opened("tokens"))
 
     def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
@@ -194,7 +194,6 @@ class MixedSplitStage(SplitStage):
 
     def open(self, stored: StoredOutput, inputs: Opened) -> Split:
         """Return the split over its source's."""
-        stored.store.check(stored)
         shard = shard_in_mixture(inputs.opened(self.name), share_of(stored.manifest))
         return Split(stored, shard)
 

@@ -18,8 +18,7 @@ from typing import Protocol, Self, TypeAlias
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.store.copies import forget_copies
-from tokflow.store.links import LINKED_BYTES
-from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME, is_complete, read_manifest
+from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, is_complete, read_manifest
 
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})\.([0-9]{1,9})\.[0-9a-f]{8}\.tmp")
 """Names of what is not finished: of whom, on which machine and in which process."""
@@ -318,21 +317,6 @@ def is_alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def sync_all(temporary: Path) -> None:
-    """Put a folder and all in it on disk, except the run's log, on which nothing depends. Nobody
-    may write any more to its large files, which may come to be in another output, too."""
-    own = str(temporary / OWN_FOLDER)
-    run = str(temporary / RUN_NAME)
-    for inner, _, names in os.walk(temporary, topdown=False):
-        for path in (f"{inner}{os.sep}{name}" for name in names):
-            status = os.stat(path)  # noqa: PTH116 (of many files: a Path costs as much again)
-            if status.st_size >= LINKED_BYTES and inner != own:
-                os.chmod(path, status.st_mode & 0o555)  # noqa: PTH101 (as above)
-            if path != run:
-                sync(path)
-        sync(inner)
 
 
 def sync(path: Path | str) -> None:

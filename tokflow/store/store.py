@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store import links
-from tokflow.store.atomic import begun_beside, in_use, naming, new_file, sync, sync_all
+from tokflow.store.atomic import begun_beside, in_use, naming, new_file, sync
 from tokflow.store.config import expanded
 from tokflow.store.integrity import ReadAgainError, Stored, given
 from tokflow.store.latest import LATEST, make_latest, named_by
@@ -231,8 +231,18 @@ class Store:
     # Outputs are written.
 
     def put(self, temporary: Path, folder: Path) -> None:
-        """Put what is in a temporary folder where it cannot be lost, before it takes its name."""
-        sync_all(temporary)
+        """Put what is in a temporary folder where it cannot be lost, before it takes its name: all
+        but the run's log, on which nothing depends. Nobody may write any more to its large files,
+        which may come to be in another output, too."""
+        own, run = str(temporary / OWN_FOLDER), str(temporary / RUN_NAME)
+        for inner, _, names in os.walk(temporary, topdown=False):
+            for path in (f"{inner}{os.sep}{name}" for name in names):
+                status = os.stat(path)  # noqa: PTH116 (of many files: a Path costs as much again)
+                if status.st_size >= links.LINKED_BYTES and inner != own:
+                    os.chmod(path, status.st_mode & 0o555)  # noqa: PTH101 (as above)
+                if path != run:
+                    sync(path)
+            sync(inner)
 
     def link_equal(self, temporary: Path, folder: Path) -> None:
         """Let files in a temporary folder, just before it takes its name, be links to equal ones of

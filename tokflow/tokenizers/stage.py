@@ -82,12 +82,13 @@ class TokenizerStage(Stage):
         if source.is_local:
             parents = {file.name: checksum(file).sha256 for file in source.local_files()}
         sizes = {raw.path: raw.num_bytes for raw in source.raw_files.values()}
-        return tokenizer_recipe(source.config, deciding_fields(source.documents, sizes), parents)
+        return tokenizer_recipe(source.config, source.documents, sizes, parents)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides, whatever files there are."""
-        documents = deciding_fields(dataset.of(DocumentsConfig).for_training, {})
-        return tokenizer_recipe(dataset.of(TokenizerConfig), documents, {})
+        return tokenizer_recipe(
+            dataset.of(TokenizerConfig), dataset.of(DocumentsConfig), sizes={}, parents={}
+        )
 
     def writer(self, making: Making) -> Writer:
         """Return what saves the tokenizer."""
@@ -95,8 +96,8 @@ class TokenizerStage(Stage):
         return WholeWriter(partial(write_tokenizer, source, dataset=dataset, recipe=making.recipe))
 
     def open(self, stored: StoredOutput, inputs: Opened) -> Tokenizer:
-        """Return the tokenizer."""
-        return open_tokenizer(stored, trust_remote_code=inputs.trust_remote_code)
+        """Return the tokenizer, whose code may not run."""
+        return open_tokenizer(stored)
 
     def kinds(self, dataset: DatasetConfig, variant: str) -> Sequence[str]:
         """Return the tag of where the tokenizer comes from."""
@@ -182,16 +183,19 @@ def tokenizer_source(making: Making) -> TokenizerSource:
         config=config,
         base=making.graph.dataset.base,
         raw_files={key: making.graph.raw_file(key) for key in selected},
-        documents=making.of(DocumentsConfig).for_training,
+        documents=making.of(DocumentsConfig),
     )
 
 
 def tokenizer_recipe(
-    config: TokenizerConfig, documents: Mapping[str, Any], parents: Mapping[str, str]
+    config: TokenizerConfig,
+    documents: DocumentsConfig,
+    sizes: Mapping[Path, int],
+    parents: Mapping[str, str],
 ) -> Recipe:
     """Return the recipe of a tokenizer; its parents are raw files, or its own files on this disk.
 
-    `documents`: the fields that decide which documents it is trained on.
+    `documents`: how those that it is trained on are read from files of these `sizes`.
     """
     fields: dict[str, Any] = {
         "kind": config.kind,
@@ -201,10 +205,11 @@ def tokenizer_recipe(
     }
     if config.kind == "trained":
         trained = ("vocab_size", "special_tokens", "pattern")
-        most = [num for num in (documents["limit"]["characters"], config.max_characters) if num]
-        limit = {**documents["limit"], "characters": min(most, default=None)}
+        reading = deciding_fields(documents.for_training, sizes)
+        most = [num for num in (reading["limit"]["characters"], config.max_characters) if num]
+        limit = {**reading["limit"], "characters": min(most, default=None)}
         fields |= {name: getattr(config, name) for name in trained}
-        fields |= {"documents": {**documents, "limit": limit}}
+        fields |= {"documents": {**reading, "limit": limit}}
     elif config.kind != "bytes" and not parents:
         fields["name"] = config.name
     if config.kind == "huggingface":

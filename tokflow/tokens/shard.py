@@ -39,7 +39,7 @@ of them; the tokens of texts are not made again."""
 
 @dataclass(frozen=True, slots=True)
 class TokenShard(InStore):
-    """The tokens of one partition, documents end to end, as `open_token_shard` found them."""
+    """The tokens of one partition, documents end to end."""
 
     stored: StoredOutput
     num_passes: int = 1
@@ -237,12 +237,3 @@ def tokens_recipe(
 def is_shard(manifest: Manifest) -> bool:
     """Return whether an output is a token shard."""
     return manifest.stage == "tokens"
-
-
-def open_token_shard(stored: StoredOutput) -> TokenShard:
-    """Return a token shard that is in a store, the sizes of its files checked.
-
-    Raises: CorruptOutputError.
-    """
-    stored.store.check(stored)
-    return TokenShard(stored)

@@ -23,7 +23,7 @@ from tokflow.tokens.bos_eos import TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.prefetch import in_order, read_ahead
 from tokflow.tokens.rejects import reason_of, rejects_by_reason
-from tokflow.tokens.shard import TokenShard, open_token_shard, tokens_recipe
+from tokflow.tokens.shard import TokenShard, tokens_recipe
 from tokflow.tokens.shard_files import (
     NUM_LINES,
     TEXT_DIGEST,
@@ -275,7 +275,7 @@ class TokensStage(Stage):
 
     def open(self, stored: StoredOutput, inputs: Opened) -> TokenShard:
         """Return the shard."""
-        return open_token_shard(stored)
+        return TokenShard(stored)
 
     def refused(self, counts: Mapping[str, int], dataset: DatasetConfig) -> str | None:
         """Return what a shard contains that is an error now: rejects, special tokens. Its bytes are

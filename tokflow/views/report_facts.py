@@ -24,7 +24,7 @@ from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output
-from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.stage import TOKENS
 
 FILE_BYTES = 2**23
@@ -173,7 +173,7 @@ class StoreFacts:
     def shards(self) -> ShardSample:
         """The token shards that are read."""
         folders = self.folders(TOKENS)
-        opened = tuple(open_token_shard(of) for of in self.sampled(folders))
+        opened = tuple(map(TokenShard, self.sampled(folders)))
         return ShardSample(shards=opened, num_all=len(folders))
 
     def sampled(self, folders: Sequence[Path]) -> list[StoredOutput]:

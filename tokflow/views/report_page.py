@@ -184,7 +184,7 @@ def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:
     tokenizer, packing = dataset.tokenizer, dataset.packing
     named = Path(tokenizer.name or "")
     name = named.name if named.is_absolute() else tokenizer.name or ""
-    saved = facts.plan.graph.tokenizer_output
+    saved = facts.plan.graph.output("tokenizer")
     reference = saved.manifest().details.get("reference") if saved.is_made else None
     libraries = known_changes("tokens", tokenizer.kind).get("libraries", {})
     found = {

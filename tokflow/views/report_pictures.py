@@ -274,7 +274,7 @@ def _edges(largest: int, most: int | None) -> npt.NDArray[Any]:
 def open_texts(plan: Plan) -> TokenTexts | None:
     """Return the texts of the tokens of a dataset; None where it has no tokenizer yet, or one that
     is Python code which may not run."""
-    if not plan.graph.tokenizer_output.is_made:
+    if not plan.graph.output("tokenizer").is_made:
         return None
     texts = TokenTexts(plan.graph.tokenizer)
     with suppress(UntrustedCodeError):

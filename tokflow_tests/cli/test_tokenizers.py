@@ -65,7 +65,7 @@ def test_the_tokenizer_is_made_in_the_store_as_a_run_would_make_it(config: Path)
     [shown] = json_of("--config", config)
 
     graph = graph_of(load_dataset(config))
-    assert graph.tokenizer_output.is_made
+    assert graph.output("tokenizer").is_made
     assert shown["folder"] == str(graph.tokenizer.folder)
     assert shown["fingerprint"] == graph.tokenizer.fingerprint
 

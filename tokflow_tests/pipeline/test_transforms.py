@@ -235,6 +235,6 @@ def test_a_trained_tokenizer_sees_what_the_function_makes(tmp_path: Path):
     files = {"a.jsonl": ["abab abab", "qq qq qq"]}
     dataset = declare(tmp_path, files, documents={"transform": "clean:twice"}, tokenizer=tokenizer)
 
-    origin = built(dataset).tokenizer_output.manifest().details["origin"]
+    origin = built(dataset).output("tokenizer").manifest().details["origin"]
 
     assert (origin["num_documents"], origin["num_characters"]) == (2, 18)

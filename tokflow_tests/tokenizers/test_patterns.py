@@ -105,7 +105,7 @@ def test_documents_are_found_again_whatever_is_read_at_once(
 
 def test_another_pattern_is_another_tokenizer(tmp_path: Path):
     declared = (declare_texts(tmp_path, kind="trained", pattern=of) for of in ("gpt2", "qwen2"))
-    first, second = (graph_of(of).tokenizer_output.recipe for of in declared)
+    first, second = (graph_of(of).output("tokenizer").recipe for of in declared)
 
     assert first.fingerprint != second.fingerprint
 

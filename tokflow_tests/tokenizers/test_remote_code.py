@@ -64,7 +64,7 @@ def planted(folder: Path) -> Path:
     """
     careful = {**TRUSTING, "trust_remote_code": False}
     config = write_yaml(folder, tokenizer=careful)
-    output = graph_of(load_dataset(config)).tokenizer_output
+    output = graph_of(load_dataset(config)).output("tokenizer")
     source = tokenizer_folder(folder)
     shutil.copytree(source, output.folder)
     manifest = read_manifest(source)

@@ -61,7 +61,7 @@ def test_the_order_in_which_files_are_listed_does_not_matter(pattern: str, tmp_p
         dataset = declare_texts(folder, None, kind="trained", vocab_size=600, pattern=pattern)
         for index in (0, 1):
             write_texts(folder / "raw" / f"{index}.jsonl", some_texts()[index:1_000:2])
-        origin = tokenizer_source(graph_of(dataset).tokenizer_output)
+        origin = tokenizer_source(graph_of(dataset).output("tokenizer"))
         files = {key: origin.raw_files[key] for key in (f"{index}.jsonl" for index in order)}
         (folder / "made").mkdir()
         path = folder / "made" / "tokenizer.json"

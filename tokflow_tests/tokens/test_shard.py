@@ -13,7 +13,6 @@ from tokflow.pipeline.run import make_output
 from tokflow.pipeline.tasks import make_outputs
 from tokflow.pools.pool import InProcess, ignore
 from tokflow.store.listed_files import broken_files
-from tokflow.tokens.shard import open_token_shard
 from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
 from tokflow.tokens.stage import TOKENS
 from tokflow_tests.outputs import token_lists
@@ -112,11 +111,12 @@ def test_offsets_and_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_p
 
 
 def test_a_truncated_tokens_bin_is_corrupt(tmp_path: Path):
-    shard = tokenize(declare_texts(tmp_path, ["abc"]))
+    dataset = declare_texts(tmp_path, ["abc"])
+    shard = tokenize(dataset)
     os.truncate(shard.folder / "tokens.bin", 7)
 
     with pytest.raises(CorruptOutputError) as caught:
-        open_token_shard(shard)
+        graph_of(dataset).open_tokens("texts.jsonl")
 
     assert str(caught.value) == (
         f"{shard.folder / 'tokens.bin'}: expected 8 bytes, found 7; run `tokflow run`, which "

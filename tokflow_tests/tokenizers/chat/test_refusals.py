@@ -153,12 +153,12 @@ def test_where_a_template_comes_from(tmp_path: Path):
         *tokenizers.Tokenizer.from_str(byte_level_json()).encode("yes").ids, 1
     ]  # fmt: skip
     (tmp_path / "b/tok/chat_template.jinja").write_text(written("file"))
-    before = graph_of(dataset).tokenizer_output.fingerprint
+    before = graph_of(dataset).output("tokenizer").fingerprint
     [(ids, mask)] = documents_of(tokenize(dataset))
     assert tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids) == "file"
     assert mask == [1] * len(ids)
     (tmp_path / "b/tok/chat_template.jinja").write_text(written("other"))
-    assert graph_of(dataset).tokenizer_output.fingerprint != before
+    assert graph_of(dataset).output("tokenizer").fingerprint != before
     by_name = {"name": "tok/tokenizer.json"}
     (tmp_path / "c/tok").mkdir(parents=True)
     (tmp_path / "c/tok/chat_template.jinja").write_text(written("beside"))

@@ -81,7 +81,7 @@ def test_trust_is_part_of_the_recipe_and_code_of_the_content(tmp_path: Path):
     folder = write_letters(tmp_path / "letters")
     trusting = declare_texts(tmp_path, **LETTERS)
     careful = declare_texts(tmp_path, **{**LETTERS, "trust_remote_code": False})
-    outputs = [graph_of(dataset).tokenizer_output.fingerprint for dataset in (trusting, careful)]
+    outputs = [graph_of(dataset).output("tokenizer").fingerprint for dataset in (trusting, careful)]
     before = save_tokenizer(trusting)
 
     code = folder / "tokenization_letters.py"
@@ -171,11 +171,11 @@ def test_of_a_model_folder_only_the_tokenizers_files_count(tmp_path: Path):
     (folder / "model.safetensors").write_bytes(b"weights")
     (folder / "modeling_own.py").write_text("raise SystemExit")
     dataset = declare_texts(tmp_path, kind="huggingface", name="own")
-    before = graph_of(dataset).tokenizer_output
+    before = graph_of(dataset).output("tokenizer")
 
     (folder / "model.safetensors").write_bytes(b"other weights")
     (folder / "README.md").write_text("about it")
-    after = graph_of(dataset).tokenizer_output
+    after = graph_of(dataset).output("tokenizer")
 
     assert before.fingerprint == after.fingerprint
     make_output(graph_of(dataset), "tokenizer", "tokenizer")
