@@ -89,8 +89,8 @@ def main():
     import dagster as dg  # noqa: TID251 (its process runs no core that has to do without)
 
     from tokflow.components import decisions
-    from tokflow.components.automation import files_sensor, scan_job
     from tokflow.components.file_partitions import sync_files
+    from tokflow.components.text_dataset import files_sensor, scan_job
     from tokflow.pipeline.declared import load_datasets
 
     parser = argparse.ArgumentParser(description=__doc__)

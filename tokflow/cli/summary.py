@@ -32,7 +32,7 @@ from tokflow.pipeline.results import BuildResult, StageResult
 from tokflow.selection.stage import SELECTION
 from tokflow.shown import counted, duration, size
 from tokflow.split.mixed_split import BUDGET_CUTS
-from tokflow.store.latest import LATEST, named_by, path_of_newest
+from tokflow.store.links import LATEST, named_by, path_of_newest
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT
 from tokflow.views.picture import has_report

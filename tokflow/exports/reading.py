@@ -18,7 +18,7 @@ from tokflow.exports.formats import FORMATS
 from tokflow.exports.options import PartRows
 from tokflow.exports.pieces import documents_of, lists_of, pieces
 from tokflow.sequences.segments import Sequences
-from tokflow.store.latest import LATEST
+from tokflow.store.links import LATEST
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.stored_outputs import opened, output_in

@@ -18,7 +18,7 @@ from tokflow.sequences.config import Packings
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ShuffleConfig, shuffle_fields
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, selection_stages
-from tokflow.store.latest import LATEST
+from tokflow.store.links import LATEST
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import output_at

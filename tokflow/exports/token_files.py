@@ -21,9 +21,8 @@ from tokflow.exports.options import FILE_DIGITS, ShardOptions, cut
 from tokflow.exports.part import Part
 from tokflow.sequences.segments import Sequences
 from tokflow.split.spans import Split
-from tokflow.store.copies import SHORT_BYTES, CopiedRange, note_copies
 from tokflow.store.hashed_writer import HashedWriter
-from tokflow.store.links import LINKED_BYTES, has_linked
+from tokflow.store.links import LINKED_BYTES, SHORT_BYTES, CopiedRange, has_linked, note_copies
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
 from tokflow.store.tables import map_numbers, offsets_of, to_numpy

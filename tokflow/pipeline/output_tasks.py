@@ -14,11 +14,11 @@ from tokflow.pipeline.results import StageResult
 from tokflow.pools.pool import Advance, LostWorkerError
 from tokflow.pools.sending import Shared
 from tokflow.stage import Share, Writer
+from tokflow.store.atomic import segment_folder
 from tokflow.store.integrity import Reading, Whole, check_files, known_whole, trust_files
 from tokflow.store.listed_files import arrived
 from tokflow.store.manifest import is_complete, read_run
 from tokflow.store.store import Store
-from tokflow.store.unfinished import segment_folder
 from tokflow.tokenizers.chat.renderer import open_renderer
 
 KEPT_HERE_BYTES = 10_000_000_000

@@ -33,11 +33,10 @@ from tokflow.raw.remote import (
 )
 from tokflow.raw.remote_file import Blocks, RemoteFile
 from tokflow.shown import redact
-from tokflow.store.atomic import new_file, new_folder
+from tokflow.store.atomic import BLOCKS_PREFIX, new_file, new_folder
 from tokflow.store.listed_files import Stamp, is_intact
 from tokflow.store.manifest import OWN_FOLDER, FileEntry, Manifest, Recipe, write_manifest
 from tokflow.store.store import Store
-from tokflow.store.unfinished import BLOCKS_PREFIX
 from tokflow.store.urls import is_url, split_url
 
 RAW_VERSION = 1

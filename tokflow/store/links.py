@@ -1,14 +1,16 @@
-"""Equal files of a dataset's outputs: one file on the disk, to which each output has a hard link.
+"""Links of a store: equal files of outputs, one file on the disk; ranges of files that are ranges
+of others, which a server copies; and `latest` beside the outputs of an export.
 
 An export of the same tokens as another, or as its own version before, has files of equal bytes.
-They are compared, and replaced by links, before the output takes its name. Nobody may write to the
-large files of a finished output, since that would change all of them.
+They are compared, and replaced by hard links, before the output takes its name. Nobody may write to
+the large files of a finished output, since that would change all of them.
 """
 
 import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -155,3 +157,84 @@ def freed_bytes(paths: Iterable[Path]) -> dict[Path, int]:
                 left[file] = left.get(file, status.st_nlink) - 1
                 found[path] += 0 if left[file] else status.st_size
     return found
+
+
+LATEST = "latest"
+"""Name of the link to the newest output of an export; where the file system has no links, of a file
+with the name of that folder."""
+
+
+def make_latest(path: Path, name: str) -> None:
+    """Make a link to the folder `name` beside it or, where none can be made, a file that has that
+    name. Raises: OSError where neither can be made."""
+    try:
+        path.symlink_to(name, target_is_directory=True)
+    except OSError:
+        path.write_text(name)
+
+
+def named_by(latest: Path) -> Path | None:
+    """Return the folder that `latest` leads to, a link or a file; None where it is neither."""
+    if latest.is_symlink():
+        return latest.resolve()
+    try:
+        with latest.open("rb") as file:
+            name = os.fsdecode(file.read(100))
+    except OSError:
+        return None
+    return latest.parent.resolve() / name if is_output_name(name) else None
+
+
+def resolved(path: Path) -> Path:
+    """Return a path without links, and with the folder that `latest` names in its place."""
+    path = path.resolve()
+    for above in (path, *path.parents):
+        if above.name == LATEST and (folder := named_by(above)) is not None:
+            return folder / path.relative_to(above)
+    return path
+
+
+def path_of_newest(folder: Path) -> Path:
+    """Return the path by which any program opens the newest output, in this folder: through
+    `latest` where it is a link."""
+    latest = folder.parent / LATEST
+    return latest if latest.is_dir() else folder
+
+
+SHORT_BYTES = 8 << 20
+"""A shorter range is not copied on the server: S3 wants 5 MiB of each part but the last, and more
+of an object of which a range is copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRange:
+    """Bytes of a new file that are those of another, which was compared with its manifest."""
+
+    start: int
+    """In the new file."""
+    path: Path
+    """The file that has the same bytes, in the folder of its output."""
+    start_there: int
+    num_bytes: int
+
+
+_noted: dict[Path, Iterable[CopiedRange]] = {}
+"""Copied ranges by new file, until the folder of the file has taken its name."""
+
+
+def note_copies(new: Path, ranges: Iterable[CopiedRange]) -> None:
+    """Keep, until the folder of `new` has its name, which ranges of it are copies; they do not
+    overlap, and are not looked at where nobody asks for them."""
+    _noted[new] = ranges
+
+
+def copies_in(new: Path) -> list[CopiedRange]:
+    """Return the ranges of a new file that are copies."""
+    return list(_noted.pop(new, ()))
+
+
+def forget_copies(temporary: Path) -> None:
+    """Forget what is noted of the files in a folder."""
+    for path in list(_noted):  # other threads may note more meanwhile
+        if path.is_relative_to(temporary):
+            _noted.pop(path, None)

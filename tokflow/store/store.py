@@ -18,10 +18,20 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store import links
-from tokflow.store.atomic import begun_beside, in_use, naming, new_file, sync
+from tokflow.store.atomic import (
+    begun_beside,
+    folder_of_segments_here,
+    in_use,
+    naming,
+    new_file,
+    remove_output,
+    segments_folder,
+    sync,
+    unfinished_here,
+)
 from tokflow.store.config import expanded
 from tokflow.store.integrity import ReadAgainError, Stored, given
-from tokflow.store.latest import LATEST, make_latest, named_by
+from tokflow.store.links import LATEST, make_latest, named_by
 from tokflow.store.listed_files import Stamp, broken_files, check_sizes
 from tokflow.store.manifest import (
     MANIFEST_NAME,
@@ -32,12 +42,6 @@ from tokflow.store.manifest import (
     damaged,
     read_manifest,
     read_run,
-)
-from tokflow.store.unfinished import (
-    folder_of_segments_here,
-    remove_output,
-    segments_folder,
-    unfinished_here,
 )
 
 

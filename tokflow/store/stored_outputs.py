@@ -19,7 +19,7 @@ from tokflow.errors import (
     TokflowError,
     first_five,
 )
-from tokflow.store.latest import LATEST, named_by, resolved
+from tokflow.store.links import LATEST, named_by, resolved
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     holds_output,

@@ -25,9 +25,9 @@ from pathlib import Path
 import dagster as dg
 
 from tokflow.pipeline.declared import load_datasets
-from tokflow.components import automation, make_definitions, decisions
+from tokflow.components import decisions, make_definitions, text_dataset
 
-automation.SENSOR_SECONDS = 1  # the daemon ticks every five seconds at most
+text_dataset.SENSOR_SECONDS = 1  # the daemon ticks every five seconds at most
 decisions.CALM_SECONDS = 2.0
 
 [dataset] = load_datasets(Path(__file__).with_name("defs.yaml"))

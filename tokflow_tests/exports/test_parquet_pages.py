@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.exports.parquet_pages import CODECS, parquet_file
+from tokflow.exports.formats.parquet import CODECS, parquet_file
 
 SCHEMA = pa.schema(
     {"ids": pa.list_(pa.int32()), "is_token": pa.list_(pa.int8()), "url": pa.string()}
@@ -15,7 +15,7 @@ SCHEMA = pa.schema(
 def test_tables_are_read_back_as_they_were_written(
     compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.parquet_pages.PAGE_VALUES", (2, 4))
+    monkeypatch.setattr("tokflow.exports.formats.parquet.PAGE_VALUES", (2, 4))
     columns = {
         "ids": [[2**31 - 1, 0], [], [-100] * 17, [], [1]] + [[n, n] for n in range(400)],
         "is_token": [[1], [0, 1], [], [1] * 9, [-1]] + [[1, 1]] * 400,

@@ -15,8 +15,7 @@ from tokflow.pipeline.gc import find_garbage, remove_all, unreferred_bytes
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow.store.atomic import machine
-from tokflow.store.unfinished import folder_of_segments_here, segments_folder
+from tokflow.store.atomic import folder_of_segments_here, machine, segments_folder
 from tokflow.tokens.stage import TokensWriter
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import edit_manifest

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokflow.errors import ConfigError, TokflowError
+from tokflow.store.atomic import is_segments_folder
 from tokflow.store.config import bytes_of
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME, read_manifest
 from tokflow.store.remote.mirror import DAMAGE_NAME
 from tokflow.store.remote.places import cache_folder
-from tokflow.store.unfinished import is_segments_folder
 
 LIMIT_VARIABLE = "TOKFLOW_CACHE_BYTES"
 SHARE_OF_DISK = 0.5

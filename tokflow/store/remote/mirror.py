@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from tokflow.store.atomic import remove, remove_empty
-from tokflow.store.latest import LATEST, make_latest
+from tokflow.store.atomic import is_segments_folder, remove, remove_empty
+from tokflow.store.links import LATEST, make_latest
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     OWN_FOLDER,
@@ -27,7 +27,6 @@ from tokflow.store.manifest import (
 from tokflow.store.remote.objects import Entry, for_each
 from tokflow.store.remote.places import Place, is_dataset_name
 from tokflow.store.request_errors import RemoteStoreError
-from tokflow.store.unfinished import is_segments_folder
 
 _Seen: TypeAlias = tuple[int, int]
 """Size and time of modification of something on this disk."""

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from tokflow.errors import ConfigError
 from tokflow.shown import redact, show_as
+from tokflow.store.atomic import is_segments_folder
 from tokflow.store.manifest import MANIFEST_NAME, is_output_name
 from tokflow.store.remote.objects import Objects
-from tokflow.store.unfinished import is_segments_folder
 from tokflow.store.urls import is_url, split_url
 
 CACHE_VARIABLE = "TOKFLOW_CACHE"
@@ -137,7 +137,7 @@ def objects_at(url: str) -> Objects:
         from tokflow.store.remote.s3 import S3Objects  # late: a store has one kind of them
 
         return S3Objects(url)
-    from tokflow.store.remote.filesystem import FileSystemObjects
+    from tokflow.store.remote.objects import FileSystemObjects
 
     return FileSystemObjects(url)
 

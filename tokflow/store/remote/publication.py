@@ -9,11 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
-from tokflow.store.atomic import remove
-from tokflow.store.copies import CopiedRange, copies_in
+from tokflow.store.atomic import is_segments_folder, remove, segments_folder
 from tokflow.store.integrity import Stored
-from tokflow.store.latest import LATEST, named_by
-from tokflow.store.links import equal_files
+from tokflow.store.links import LATEST, CopiedRange, copies_in, equal_files, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
@@ -28,7 +26,6 @@ from tokflow.store.remote.cached_files import fetched, key_of
 from tokflow.store.remote.mirror import is_known_damaged, note_damage
 from tokflow.store.remote.objects import Piece, for_each
 from tokflow.store.remote.places import Place
-from tokflow.store.unfinished import is_segments_folder, segments_folder
 
 
 def publish(place: Place, temporary: Path, folder: Path) -> None:

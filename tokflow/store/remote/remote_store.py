@@ -10,9 +10,16 @@ from typing import Any, BinaryIO, cast
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError, TokflowError
-from tokflow.store.atomic import in_use
+from tokflow.store.atomic import (
+    folder_of_segments_here,
+    in_use,
+    is_segments_folder,
+    remove_output,
+    segments_folder,
+    unfinished_here,
+)
 from tokflow.store.integrity import Stored
-from tokflow.store.latest import LATEST, named_by
+from tokflow.store.links import LATEST, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     VERDICTS_NAME,
@@ -37,13 +44,6 @@ from tokflow.store.remote.places import (
 )
 from tokflow.store.request_errors import RemoteStoreError
 from tokflow.store.store import Store, StoredOutput
-from tokflow.store.unfinished import (
-    folder_of_segments_here,
-    is_segments_folder,
-    remove_output,
-    segments_folder,
-    unfinished_here,
-)
 
 WORTH_A_LISTING = 20
 """Outputs looked for from which on their dataset is listed; fewer are asked for one by one."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
 
-from tokflow.store.copies import SHORT_BYTES
+from tokflow.store.links import SHORT_BYTES
 from tokflow.store.remote.objects import Entry, Objects, Piece, Upload
 from tokflow.store.request_errors import S3Error
 from tokflow.store.s3_client import S3Client
