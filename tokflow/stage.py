@@ -270,6 +270,8 @@ class Stage:
     """True of the tokenizer, before which no other recipe is known."""
     section: ClassVar[type[Config] | None] = None
     """Section of the YAML that it adds, under its name, with a default for each field."""
+    config: ClassVar[type[Config] | None] = None
+    """Section that decides its outputs; default: the one that it adds."""
     gives: ClassVar[str] = ""
     """`selection`: its outputs open as (num_documents,) bool, and the split takes what is True."""
     cost: ClassVar[Cost] = Cost()
@@ -290,7 +292,8 @@ class Stage:
 
     def variants(self, dataset: DatasetConfig) -> Mapping[str, Any]:
         """Return the config of each variant that a dataset has; empty: it has no such stage."""
-        return {"": dataset.of(self.section) if self.section else {}}
+        config = self.config or self.section
+        return {"": dataset.of(config) if config else {}}
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return what an output is made from: parents in Dagster, what a plan waits for."""

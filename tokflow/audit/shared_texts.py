@@ -42,9 +42,8 @@ def _whole_documents(
     """Return the hashes of one file's whole documents in a part, and their rows."""
     table = split.shard.documents(["row", "num_chars", "text_hash"])
     hashes = hashes_as_array(table["text_hash"].combine_chunks())
-    rows = split.span_table(part)
-    is_whole = ~to_numpy(rows["is_cut"])
-    runs = (to_numpy(rows[name])[is_whole] for name in ("document", "num_documents"))
+    rows = split.rows(part)
+    runs = (rows[name][~rows["is_cut"]] for name in ("document", "num_documents"))
     documents = np.sort(positions_of_runs(*runs))
     documents = documents[to_numpy(table["num_chars"])[documents] >= min_chars]
     return hashes[documents], to_numpy(table["row"])[documents]

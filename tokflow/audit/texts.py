@@ -137,10 +137,9 @@ class Texts:
             )
             self._of_parts[part] = spans, document, {}
         elif part not in self._of_parts and self.split is not None:
-            rows = self.split.span_table(part)
-            rows = rows.filter(rows["is_cut"])
-            names = ("document", "char_start", "num_chars")
-            document, char_start, num_chars = (rows[name].to_pylist() for name in names)
+            rows, names = self.split.rows(part), ("document", "char_start", "num_chars")
+            cut = (rows[name][rows["is_cut"]].tolist() for name in names)
+            document, char_start, num_chars = cut
             keys = zip(document, char_start, strict=True)
             cut_chars = dict(zip(keys, num_chars, strict=True))
             spans = self.split.spans(part)

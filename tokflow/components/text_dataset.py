@@ -1,4 +1,4 @@
-"""TextDataset: everything that Dagster does for the datasets of a YAML, with the sensor of raw files,
+"""TextDataset: everything that Dagster does for the datasets of a YAML, with the sensor of files,
 the scan job and the schedule; and its scaffolder."""
 
 import logging

@@ -73,8 +73,8 @@ class DocumentSource:
         render: Render | None = None,
         encode: Encode | None = None,
     ) -> Iterator[Batch]:
-        """Return the documents in batches of about `batch_bytes` of text, which may be of several
-        files.
+        """Yield the documents in batches of about `batch_bytes` of text, which may be of several
+        files: small ones joined, large ones cut.
 
         No batch is empty; a document larger than a batch is a batch of its own. Which documents
         there are, and their rows, depends on the files and the config alone. Each is either in a
@@ -95,7 +95,19 @@ class DocumentSource:
         """
         if self._config.is_rendered and render is None:
             raise TypeError("messages are no text: give `render`, of `open_renderer`")
-        return _rebatched(self._accepted(batch_bytes, on_reject, render, encode), batch_bytes)
+        waiting: list[Batch] = []
+        num_bytes = 0
+        for batch in self._accepted(batch_bytes, on_reject, render, encode):
+            waiting.append(batch)
+            num_bytes += batch.texts.nbytes  # offsets included, for all texts may be empty
+            if num_bytes >= batch_bytes * 3 // 4:
+                joined = Batch.joined(waiting)
+                waiting, num_bytes = [], 0
+                del batch
+                yield from _cut(joined, batch_bytes)
+                del joined
+        if waiting:
+            yield from _cut(Batch.joined(waiting), batch_bytes)
 
     def _accepted(
         self,
@@ -299,23 +311,6 @@ def _with_tokens(batch: Batch, num_tokens: int, encode: Encode) -> Batch:
     if num_left <= 0:
         return first
     return Batch.joined([first, _with_tokens(batch.slice(half, len(batch.rows)), num_left, encode)])
-
-
-def _rebatched(batches: Iterator[Batch], batch_bytes: int) -> Iterator[Batch]:
-    """Yield the documents in batches of about `batch_bytes`: small ones joined, large ones cut."""
-    waiting: list[Batch] = []
-    num_bytes = 0
-    for batch in batches:
-        waiting.append(batch)
-        num_bytes += batch.texts.nbytes  # offsets included, for all texts may be empty
-        if num_bytes >= batch_bytes * 3 // 4:
-            joined = Batch.joined(waiting)
-            waiting, num_bytes = [], 0
-            del batch
-            yield from _cut(joined, batch_bytes)
-            del joined
-    if waiting:
-        yield from _cut(Batch.joined(waiting), batch_bytes)
 
 
 def _cut(batch: Batch, batch_bytes: int) -> Iterator[Batch]:

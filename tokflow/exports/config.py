@@ -17,8 +17,7 @@ from tokflow.exports.format import Layout, SourceNames
 from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.part import check_eos_first
 from tokflow.sequences.config import PackingChanges, PackingConfig, Packings
-from tokflow.store.atomic import check_name
-from tokflow.store.config import Config, check_keys, relocated, within
+from tokflow.store.config import Config, check_keys, check_name, relocated, within
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "axolotl": {

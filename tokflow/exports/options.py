@@ -12,8 +12,7 @@ import xxhash
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from tokflow.errors import ConfigError, nearest
-from tokflow.store.atomic import check_name
-from tokflow.store.config import Config, Count, Listed, Size
+from tokflow.store.config import Config, Count, Listed, Size, check_name
 
 
 def _checked(name: str, *, marks: str) -> str:

@@ -27,7 +27,7 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder
 from tokflow.split.spans import Split
-from tokflow.store.tables import offsets_of, to_numpy
+from tokflow.store.tables import offsets_of
 from tokflow.tokens.token_source import taken_in_batches
 
 T = TypeVar("T")
@@ -123,12 +123,12 @@ class Part:
         """Yield the tokens of `stream`, or their loss mask."""
         if self.shuffled is None:  # runs of neighbouring documents are one span, read as mapped
             for split in self.splits:
-                spans = split.span_table(self.name)
-                runs = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
+                runs = split.rows(self.name)
                 source = (
                     GatheredTokens.of([split], of_mask=True) if of_mask else split.token_source()
                 )
-                yield from taken_in_batches(source, *runs, TOKENS_AT_ONCE)
+                spans = runs["token_start"], runs["num_tokens"]
+                yield from taken_in_batches(source, *spans, TOKENS_AT_ONCE)
             return
         gathered = GatheredTokens.of(self.splits, of_mask=of_mask)
         for some in self.documents():

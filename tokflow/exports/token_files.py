@@ -25,7 +25,7 @@ from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.links import LINKED_BYTES, SHORT_BYTES, CopiedRange, has_linked, note_copies
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
-from tokflow.store.tables import map_numbers, offsets_of, to_numpy
+from tokflow.store.tables import map_numbers, offsets_of
 from tokflow.store.zstd import zstd
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import TOKENS_NAME
@@ -257,8 +257,8 @@ def is_copied(part: Part, new: Path) -> bool:
     has_all = sum(split.shard.num_tokens for split in splits) == part.num_tokens
     if not has_all or part.shuffled or (len(files) > 1 and not begun):
         return False
-    is_cut = (split.span_table(part.name)["is_cut"] for split in splits)
-    if any(len(of) != 1 or of[0].as_py() for of in is_cut):
+    is_cut = (split.rows(part.name)["is_cut"] for split in splits)
+    if any(len(of) != 1 or of[0] for of in is_cut):
         return False
     paths = [output.file(name) for output, name in files]
     if len(paths) == 1:
@@ -329,8 +329,8 @@ def note_copied_tokens(part: Part, path: Path, dtype: np.dtype[Any]) -> None:
 def _runs(split: Split, part: str) -> Iterator[tuple[int, int, int]]:
     """Yield where runs of tokens begin and end among those of the shard, and at which of the part's
     tokens: long ones, of spans that follow each other."""
-    spans = split.span_table(part)
-    starts, lengths = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
+    rows = split.rows(part)
+    starts, lengths = rows["token_start"], rows["num_tokens"]
     ends, at = starts + lengths, np.cumsum(lengths) - lengths
     is_first = np.concatenate([[True], starts[1:] != ends[:-1]])[: len(starts)]
     firsts = np.flatnonzero(is_first)

@@ -12,8 +12,7 @@ from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, BeforeValidator
 
 from tokflow.errors import ConfigError, nearest
-from tokflow.store.atomic import check_name
-from tokflow.store.config import Listed
+from tokflow.store.config import Listed, check_name
 
 _MAIL = r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}"
 _TAG = r"[A-Za-z0-9_.-]"

@@ -230,21 +230,8 @@ class Dataset(Config):
 
     def check(self) -> None:
         """Refuse sections that do not go together."""
-        if self.documents.is_chat and self.split.boundary == "character":
-            raise ConfigError(
-                where="split.boundary",
-                expected="document, for documents are chats",
-                found="'character', which would cut a conversation",
-                remedy="set split.boundary: document",
-            )
-        needs_template = self.documents.is_rendered and not self.documents.chat_template
-        if needs_template and self.tokenizer.kind == "trained":
-            raise ConfigError(
-                where="documents.chat_template",
-                expected="a chat template, for the tokenizer is trained on what it writes",
-                found="none",
-                remedy="set it to Jinja text or to the path of a .jinja file",
-            )
+        if self.documents.is_chat:
+            _check_chats(self.documents, self.split, self.tokenizer)
         if self.attributes:
             try:
                 self.of(DeclaredAttributes).check(self.documents)
@@ -325,6 +312,26 @@ def _path_from(base: Path, path: str) -> str:
         if given.is_relative_to(root):
             return str(given.relative_to(root))
     return given.name
+
+
+def _check_chats(
+    documents: DocumentsConfig, split: SplitConfig, tokenizer: TokenizerConfig
+) -> None:
+    if split.boundary == "character":
+        raise ConfigError(
+            where="split.boundary",
+            expected="document, for documents are chats",
+            found="'character', which would cut a conversation",
+            remedy="set split.boundary: document",
+        )
+    needs_template = documents.is_rendered and not documents.chat_template
+    if needs_template and tokenizer.kind == "trained":
+        raise ConfigError(
+            where="documents.chat_template",
+            expected="a chat template, for the tokenizer is trained on what it writes",
+            found="none",
+            remedy="set it to Jinja text or to the path of a .jinja file",
+        )
 
 
 def _check_limit(raw: RawConfig, tokenizer: TokenizerConfig) -> None:

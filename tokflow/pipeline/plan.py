@@ -345,8 +345,7 @@ class _Planner:
         seconds = 0.0
         if cause is not None:
             self.tokenizer_causes |= {cause} if output.step.decides_all else set()
-            is_first = cause == "missing" and not details
-            runs = () if is_first else newest_first(output.place, RUN_NAME)
+            runs = () if output.is_first_of_kind else newest_first(output.place, RUN_NAME)
             took = read_run(runs[0]).get("seconds") if runs else None
             cost = output.step.cost
             seconds = cost.seconds + cost.per_byte * num_bytes if took is None else float(took)
@@ -359,14 +358,12 @@ class _Planner:
                 fingerprint=output.fingerprint if recipe else None,
                 num_bytes=num_bytes,
                 estimated_seconds=round(seconds, 2),
-                failure=self._failure(output) if cause else None,
+                failure=self._failure(output) if cause and self.failures else None,
             )
         )
 
     def _failure(self, output: Output) -> PastFailure | None:
         """Return why an output, or the raw file that its tokens wait for, failed before."""
-        if not self.failures:
-            return None
         is_unfetched = output.step.has_engine and output.key in self.unfetched
         stage = RAW if is_unfetched else output.stage
         return self.failures.get(failure_key(self.graph, stage, output.name, output.packing) or "")

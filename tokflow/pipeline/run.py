@@ -388,9 +388,11 @@ class Build:
         if not is_done_here:
             pool.start()
         if dataset.tokenizer.kind != "trained":
-            with suppress(TokflowError, OSError):
-                made = make_output(self.graph, TOKENIZER.name, TOKENIZER.name)
-                if is_done_here:
+            tokenizer = self.graph.output(TOKENIZER.name)
+            [(_, result)] = make_outputs(self.graph, [tokenizer], InProcess())
+            made = result if isinstance(result, StageResult) else None
+            if made is not None and is_done_here:
+                with suppress(TokflowError, OSError):
                     engine_of(self.graph)
         return made
 

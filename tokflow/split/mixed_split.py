@@ -202,10 +202,10 @@ def _spans_of(source: Split, part: str) -> _Taken:
     """Return the spans that the source's split has in a part, each of one document; none where it
     has no such part."""
     table = source.shard.documents(["num_chars"])
-    spans, rows = source.spans(part), source.span_table(part)
-    is_cut = np.repeat(to_numpy(rows["is_cut"]), to_numpy(rows["num_documents"]))
+    spans, rows = source.spans(part), source.rows(part)
+    is_cut = np.repeat(rows["is_cut"], rows["num_documents"])
     num_chars = to_numpy(table["num_chars"])[spans.document]
-    num_chars[is_cut] = to_numpy(rows["num_chars"])[to_numpy(rows["is_cut"])]
+    num_chars[is_cut] = rows["num_chars"][rows["is_cut"]]
     return _Taken(
         document=spans.document,
         char_start=spans.char_start,

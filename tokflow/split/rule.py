@@ -13,8 +13,7 @@ from pydantic import BeforeValidator, Field
 
 from tokflow.errors import ConfigError, nearest
 from tokflow.split.permutation import mixed, ranks_of_draw
-from tokflow.store.atomic import check_name
-from tokflow.store.config import Config
+from tokflow.store.config import Config, check_name
 from tokflow.store.tables import to_numpy
 from tokflow.tokens.shard_files import hashes_as_array
 

@@ -99,13 +99,10 @@ class Split(InStore):
         """The names of the parts, in the order of the config."""
         return tuple(self.manifest.details["parts"])
 
-    def span_table(self, part: str) -> pa.Table:
-        """Return the rows of one part, in order: the columns of SPANS_SCHEMA but `part`."""
-        return make_table(self._rows(part), SPANS_SCHEMA.remove(0))
-
-    def _rows(self, part: str) -> Columns:
-        """Return the rows of one part, in order; few rows that were compared are kept, since an
-        export reads them for its tokens and again for its index."""
+    def rows(self, part: str) -> Columns:
+        """Return the rows of one part, in order: the columns of SPANS_SCHEMA but `part`. Few rows
+        that were compared are kept, since an export reads them for its tokens and again for its
+        index."""
         path, columns = self.stored.file(SPANS_NAME), tuple(SPANS_SCHEMA.names[1:])
         is_kept = self.manifest.files[SPANS_NAME].num_bytes <= KEPT_BYTES and is_compared()
         return (_kept_part if is_kept else read_part)(path, part, columns)
@@ -125,7 +122,7 @@ class Split(InStore):
         they have been read.
         """
         if rows is None:
-            rows = self._rows(part)
+            rows = self.rows(part)
         table = self.shard.documents(SPAN_COLUMNS) if documents is None else documents
         counts, is_cut = rows["num_documents"], rows["is_cut"]
         document = positions_of_runs(rows["document"], counts)

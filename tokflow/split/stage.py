@@ -1,9 +1,9 @@
 """The stage that gives each document, or span of one, to a part."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from tokflow.documents import DocumentsConfig
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
@@ -29,6 +29,7 @@ from tokflow.stage import (
     Writer,
     selection_stages,
 )
+from tokflow.store.config import Config
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
 
@@ -39,11 +40,8 @@ class SplitStage(Stage):
     """The split of each token shard: spans of its documents by part."""
 
     name = "split"
+    config: ClassVar[type[Config]] = SplitConfig
     cost = Cost(0.005)
-
-    def variants(self, dataset: DatasetConfig) -> Mapping[str, Any]:
-        """Return the rule of the split."""
-        return {"": dataset.of(SplitConfig)}
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the tokens, and selections of their documents: those of all partitions where
@@ -154,9 +152,7 @@ def cut_encoder(making: Making) -> CutEncoder:
 class MixedSplitStage(SplitStage):
     """The splits of a mixture: spans of the splits of its sources, as its plan has them."""
 
-    def variants(self, dataset: DatasetConfig) -> Mapping[str, MixtureConfig]:
-        """Return the config of the mixture."""
-        return {"": dataset.of(MixtureConfig)}
+    config = MixtureConfig
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the splits of all partitions of each source."""

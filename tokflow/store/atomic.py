@@ -16,11 +16,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Protocol, Self, TypeAlias
 
-from tokflow.errors import ConfigError, TokflowError
-from tokflow.store.links import LATEST, forget_copies, freed_bytes, named_by
+from tokflow.errors import TokflowError
+from tokflow.store.links import LATEST, LINKED_BYTES, forget_copies, freed_bytes, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     OWN_FOLDER,
+    RUN_NAME,
     is_complete,
     is_output_name,
     read_manifest,
@@ -171,23 +172,6 @@ def naming(path: Path, temporary: Path) -> Iterator[None]:
         raise
 
 
-def check_name(name: object, *, where: str, becomes: str, marks: str) -> None:
-    """Make sure that a name a user chose is letters, digits and some `marks`, and short.
-
-    Raises: ConfigError.
-    """
-    is_safe = isinstance(name, str) and name.isascii() and 0 < len(name) <= 100
-    is_safe = is_safe and str(name).lower() != OWN_FOLDER
-    if not is_safe or not str(name).translate(str.maketrans("", "", marks)).isalnum():
-        raise ConfigError(
-            where=where,
-            expected=f"{', '.join(['letters', 'digits', *marks[:-1]])} and {marks[-1]} "
-            f"(it becomes {becomes}), and not {OWN_FOLDER}",
-            found=repr(name),
-            remedy="rename it",
-        )
-
-
 def is_leftover(path: Path, *, seconds: float) -> bool:
     """Return whether a process that is gone has left this unfinished: one of this machine, or
     another's where nothing in it has changed for `seconds`.
@@ -323,6 +307,21 @@ def is_alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def sync_all(temporary: Path) -> None:
+    """Put a folder and all in it on disk, except the run's log, on which nothing depends. Nobody
+    may write any more to its large files, which may come to be in another output, too."""
+    own = str(temporary / OWN_FOLDER)
+    run = str(temporary / RUN_NAME)
+    for inner, _, names in os.walk(temporary, topdown=False):
+        for path in (f"{inner}{os.sep}{name}" for name in names):
+            status = os.stat(path)  # noqa: PTH116 (of many files: a Path costs as much again)
+            if status.st_size >= LINKED_BYTES and inner != own:
+                os.chmod(path, status.st_mode & 0o555)  # noqa: PTH101 (as above)
+            if path != run:
+                sync(path)
+        sync(inner)
 
 
 def sync(path: Path | str) -> None:

@@ -17,6 +17,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
 from tokflow.errors import ConfigError, TokflowError, nearest
+from tokflow.store.manifest import OWN_FOLDER
 
 T = TypeVar("T")
 
@@ -201,6 +202,23 @@ def check_keys(
                 found=repr(key),
                 remedy=remedy_of(key) or nearest(key, names) or "remove it",
             )
+
+
+def check_name(name: object, *, where: str, becomes: str, marks: str) -> None:
+    """Make sure that a name a user chose is letters, digits and some `marks`, and short.
+
+    Raises: ConfigError.
+    """
+    is_safe = isinstance(name, str) and name.isascii() and 0 < len(name) <= 100
+    is_safe = is_safe and str(name).lower() != OWN_FOLDER
+    if not is_safe or not str(name).translate(str.maketrans("", "", marks)).isalnum():
+        raise ConfigError(
+            where=where,
+            expected=f"{', '.join(['letters', 'digits', *marks[:-1]])} and {marks[-1]} "
+            f"(it becomes {becomes}), and not {OWN_FOLDER}",
+            found=repr(name),
+            remedy="rename it",
+        )
 
 
 def cause_of(error: pydantic.ValidationError) -> TokflowError:

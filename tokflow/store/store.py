@@ -17,21 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
-from tokflow.store import links
-from tokflow.store.atomic import (
-    begun_beside,
-    folder_of_segments_here,
-    in_use,
-    naming,
-    new_file,
-    remove_output,
-    segments_folder,
-    sync,
-    unfinished_here,
-)
+from tokflow.store import atomic, links
 from tokflow.store.config import expanded
 from tokflow.store.integrity import ReadAgainError, Stored, given
-from tokflow.store.links import LATEST, make_latest, named_by
 from tokflow.store.listed_files import Stamp, broken_files, check_sizes
 from tokflow.store.manifest import (
     MANIFEST_NAME,
@@ -235,35 +223,25 @@ class Store:
     # Outputs are written.
 
     def put(self, temporary: Path, folder: Path) -> None:
-        """Put what is in a temporary folder where it cannot be lost, before it takes its name: all
-        but the run's log, on which nothing depends. Nobody may write any more to its large files,
-        which may come to be in another output, too."""
-        own, run = str(temporary / OWN_FOLDER), str(temporary / RUN_NAME)
-        for inner, _, names in os.walk(temporary, topdown=False):
-            for path in (f"{inner}{os.sep}{name}" for name in names):
-                status = os.stat(path)  # noqa: PTH116 (of many files: a Path costs as much again)
-                if status.st_size >= links.LINKED_BYTES and inner != own:
-                    os.chmod(path, status.st_mode & 0o555)  # noqa: PTH101 (as above)
-                if path != run:
-                    sync(path)
-            sync(inner)
+        """Put what is in a temporary folder where it cannot be lost, before it takes its name."""
+        atomic.sync_all(temporary)
 
     def link_equal(self, temporary: Path, folder: Path) -> None:
         """Let files in a temporary folder, just before it takes its name, be links to equal ones of
         the dataset."""
         for changed in links.link_equal(temporary, folder):
-            sync(changed)
+            atomic.sync(changed)
 
     def point_latest(self, folder: Path) -> None:
         """Let `latest` beside an export lead to it, in one step. Raises: OSError, also where
         anything else has that name."""
-        link = folder.parent / LATEST
-        if named_by(link) == folder.resolve():
+        link = folder.parent / links.LATEST
+        if links.named_by(link) == folder.resolve():
             return
-        temporary = begun_beside(link)
+        temporary = atomic.begun_beside(link)
         try:
-            with naming(link, temporary):
-                make_latest(temporary, folder.name)
+            with atomic.naming(link, temporary):
+                links.make_latest(temporary, folder.name)
                 temporary.replace(link)
         finally:
             temporary.unlink(missing_ok=True)
@@ -271,21 +249,21 @@ class Store:
     def segments(self, folder: Path, *, stay_here: bool) -> tuple["Store", Path]:
         """Return where segments of an output are kept until it is joined; `stay_here`: one machine
         makes them all, and has room for them."""
-        return self, segments_folder(folder)
+        return self, atomic.segments_folder(folder)
 
     def in_use(self, folder: Path) -> AbstractContextManager[Path]:
         """Mark a folder of what is not finished as one that a process works with."""
-        return in_use(folder)
+        return atomic.in_use(folder)
 
     def remove_segments(self, folder: Path, *, stayed_here: bool) -> None:
         """Remove the segments that an output was joined of, of all machines unless they were one's
         alone and stayed there, or another machine has removed them."""
-        for each in (segments_folder(folder), folder_of_segments_here(folder)):
+        for each in (atomic.segments_folder(folder), atomic.folder_of_segments_here(folder)):
             shutil.rmtree(each, ignore_errors=True)
 
     def write_beside(self, path: Path, content: bytes) -> None:
         """Write a file that is none of an output's, whole or not at all."""
-        with new_file(path) as unfinished:
+        with atomic.new_file(path) as unfinished:
             unfinished.write_bytes(content)
 
     # Outputs are removed.
@@ -293,7 +271,7 @@ class Store:
     def unfinished(self, folder: Path, *, seconds: float) -> dict[Path, int]:
         """Return what writers that are gone have left of a dataset, and its bytes: nothing has
         changed in it for `seconds`."""
-        return unfinished_here(folder, seconds=seconds)
+        return atomic.unfinished_here(folder, seconds=seconds)
 
     def freed_bytes(self, folders: Iterable[Path], unfinished: dict[Path, int]) -> dict[Path, int]:
         """Return the bytes that are free in the store when outputs, and then what is not finished,
@@ -304,7 +282,7 @@ class Store:
         """Remove outputs, what leads to them, and what is not finished; what another machine may
         work with that has changed something within `seconds` stays."""
         for folder in folders:
-            remove_output(folder, seconds=seconds)
+            atomic.remove_output(folder, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,11 +64,8 @@ class TokenizerStage(Stage):
     name = "tokenizer"
     is_of_file = False
     decides_all = True
+    config = TokenizerConfig
     cost = Cost(1.0, 1 / 2e6)
-
-    def variants(self, dataset: DatasetConfig) -> Mapping[str, TokenizerConfig]:
-        """Return the config of the tokenizer."""
-        return {"": dataset.of(TokenizerConfig)}
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the raw files that a tokenizer is trained on, if it is."""
@@ -360,7 +357,9 @@ def _make_sentencepiece(source: TokenizerSource, folder: Path) -> Facts:
 
 def _make_trained(source: TokenizerSource, folder: Path) -> Facts:
     path = folder / "tokenizer.json"
-    trained_on = train_tokenizer(source.raw_files, source.documents, source.config, path)
+    trained_on = train_tokenizer(
+        source.raw_files, source.documents.for_training, source.config, path
+    )
     facts = facts_of_json(folder, origin=trained_on)
     first = next(iter(source.config.special_tokens), None)
     return dataclasses.replace(facts, eos_token=first)

@@ -163,10 +163,8 @@ class ShardWriter:
             of_documents = np.diff(supervised[offsets_of(num_tokens)])
             counts["num_loss_tokens"] += int(supervised[-1])
             counts["num_documents_without_loss"] += int(np.count_nonzero(of_documents == 0))
-        for names, nums in (
-            (self._of_tokens, tokens.chat_counts),
-            (self._of_chats, batch.chat_counts),
-        ):
+        of_chats = (self._of_tokens, tokens.chat_counts), (self._of_chats, batch.chat_counts)
+        for names, nums in of_chats:
             if nums is not None:
                 for name, num in zip(names, nums.sum(axis=0).tolist(), strict=True):
                     counts[f"num_{name}"] += num

@@ -149,8 +149,8 @@ def _write_tokens(
 
     counted = map(encoder.count, batches)
     if num_bytes < THREADED_BYTES:
-        for of in encoded(counted):
-            finish(of)
+        for batch in counted:
+            finish((batch, encoder.encode(batch)))
         return
     with closing(read_ahead(counted, is_large=is_large)) as read:  # or its thread waits for ever
         for _ in in_order(
@@ -225,12 +225,9 @@ class TokensStage(Stage):
     """The token shard of each raw file, or group of them."""
 
     name = "tokens"
+    config = DocumentsConfig
     cost = Cost(0.005, 1 / 40e6)
     has_engine = True
-
-    def variants(self, dataset: DatasetConfig) -> Mapping[str, DocumentsConfig]:
-        """Return the config of the documents."""
-        return {"": dataset.of(DocumentsConfig)}
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the raw files of the partition, and the tokenizer."""

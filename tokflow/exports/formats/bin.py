@@ -21,8 +21,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion
 from tokflow.exports.options import names_in_files
 from tokflow.exports.token_files import is_copied, note_copied_tokens, write_numbers
-from tokflow.store.atomic import check_name
-from tokflow.store.config import Config
+from tokflow.store.config import Config, check_name
 
 
 def _bin_name(name: str) -> str:
