@@ -1,24 +1,13 @@
 """Characters are those of the raw text, whatever the tokenizer makes of it."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from tokflow.audit.ancestry import Ancestry
-from tokflow.audit.characters import Characters
-from tokflow.audit.texts import ExportTexts
 from tokflow.audit.trace import TokenOrigin, trace_tokens
-from tokflow.exports.index import read_index
-from tokflow.exports.reading import find_export
-from tokflow.pipeline.mixture import graph_of
-from tokflow.tokenizers.engines.reference import open_reference
-from tokflow.tokenizers.vocabulary import token_bytes
-from tokflow.tokens.token_source import TokenSource
 from tokflow_tests import special
 from tokflow_tests.chats import chat, chat_dataset, save_chat_tokenizer
 from tokflow_tests.cli.commands import run
@@ -148,24 +137,3 @@ def test_a_text_that_the_tokenizer_leaves_as_it_is_needs_no_raw_file(tmp_path: P
     *_, last = origins(tmp_path / EXPORT)
 
     assert (last.char_start, last.char_stop, last.is_normalised) == (2, 3, False)
-
-
-def test_the_tokens_of_a_text_are_read_once(tmp_path: Path):
-    dataset = declared(tmp_path, "abc", {"kind": "bytes"})
-    build(dataset)
-    export, tokenizer = find_export(tmp_path / EXPORT / "latest"), graph_of(dataset).tokenizer
-    [entry] = read_index(export, "train", 0, 1)
-    text = ExportTexts(export, Ancestry()).text_of(entry)
-    asked: list[slice] = []
-
-    class Asked(np.ndarray[Any, Any]):
-        def __getitem__(self, some: Any) -> Any:
-            asked.append(some)
-            return np.asarray(self)[some]
-
-    text = replace(text, source=TokenSource(tuple(of.view(Asked) for of in text.source.files)))
-    characters = Characters(tokenizer, open_reference(tokenizer), token_bytes(tokenizer))
-    found = characters.of(text)
-
-    assert characters.shown(found)[slice(*characters.between(found, 1, 3))] == "ir"
-    assert asked == [slice(0, 6)]  # `first`, and EOS

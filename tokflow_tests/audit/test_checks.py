@@ -138,18 +138,6 @@ def test_damage_after_a_check_is_found_and_found_again(dataset: Dataset):
     assert problems(dataset, "tokens", "accounting_closes") == []
 
 
-def test_a_warning_is_remembered_with_what_it_found(dataset: Dataset):
-    write_texts(dataset.base / "raw/b.jsonl", [LICENCE, LICENCE])
-    build(dataset)
-    first = problems(dataset, "split", "no_shared_text")
-
-    again = problems(dataset, "split", "no_shared_text")
-
-    assert first == again
-    assert "expected no text in both, found 1" in first[0]
-    assert "split/no_shared_text" not in computed(dataset)
-
-
 def test_the_check_of_a_few_files_leaves_that_of_all_known_also_of_two_with_one_content(
     dataset: Dataset,
 ):

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.inspection import Inspection, inspect_output
-from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import write_manifest
 from tokflow_tests.outputs import make_manifest, make_recipe
@@ -84,17 +84,6 @@ def test_without_its_tokenizer_an_output_shows_ids(store: Path):
     assert inspection.notes == ("its tokenizer is not in this store: tokens are shown as ids",)
     first = inspection.excerpts[0].segments[0]
     assert (first.text, first.token_ids) == (None, (111, 110, 101, 256))
-
-
-def test_a_path_without_an_output_is_an_error(tmp_path: Path):
-    with pytest.raises(MissingOutputError) as error:
-        inspect_output(tmp_path / "nothing")
-
-    assert str(error.value) == (
-        f"{tmp_path}/nothing: expected the folder of an output, such as an export or the tokens of "
-        f"a raw file, found no 'nothing' in {tmp_path}, which has nothing; "
-        "name one of them, or run `tokflow run` first"
-    )
 
 
 def test_a_file_that_is_cut_short_is_named(store: Path):

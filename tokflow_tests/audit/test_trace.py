@@ -11,7 +11,7 @@ from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import byte_level_json
 from tokflow_tests.cli.commands import run
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.tiny import TEXTS, copy_of, declare_small, write_raw
+from tokflow_tests.tiny import TEXTS, declare_small, write_raw
 
 STORE = Path("store/small")
 CUT = {
@@ -173,18 +173,6 @@ def test_a_position_past_the_end_a_row_of_a_stream_and_other_outputs_are_errors(
     with pytest.raises(MissingOutputError) as error:
         traced(exports.parent / "tokens/a.jsonl", "train")
     assert error.value.found == "tokens of a.jsonl"
-
-
-def test_a_token_is_traced_through_the_outputs_of_its_own_raw_file_alone(
-    exports: Path, tmp_path: Path
-):
-    copy = copy_of(exports.parents[2], tmp_path) / STORE
-    for stage in ("sequences", "split", "tokens"):
-        shutil.rmtree(copy / stage / "b.jsonl")
-
-    found = [traced(copy / "exports" / of, "train", start=0, stop=3) for of in ("bin", "parquet")]
-
-    assert [[(of.raw_file, of.text) for of in some] for some in found] == [[("a.jsonl", "one")]] * 2
 
 
 def test_an_export_that_was_copied_out_still_leads_to_its_documents(exports: Path, tmp_path: Path):

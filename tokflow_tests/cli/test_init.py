@@ -220,22 +220,6 @@ def test_what_it_shows_as_comments_is_what_a_dataset_may_have(tmp_path: Path):
     assert dataset.shuffle.documents == "dataset"
 
 
-def test_what_it_shows_as_comments_of_chats_is_what_a_dataset_may_have(tmp_path: Path):
-    write_records(tmp_path / "a.jsonl", [{"messages": CHAT}])
-    json_of("init", "a.jsonl", "--tokenizer", "gpt2")
-    text = (tmp_path / "a.yaml").read_text()
-    (tmp_path / "template.jinja").write_text("{{ messages }}")
-
-    comments = r"# (chat_template|chat_template_kwargs|loss|drop_unsupervised):"
-    (tmp_path / "a.yaml").write_text(re.sub(comments, r"\1:", text))
-
-    dataset = load_dataset(tmp_path / "a.yaml")
-    assert dataset.documents.chat_template == "{{ messages }}"
-    assert dataset.documents.chat_template_kwargs == {"enable_thinking": False}
-    assert dataset.documents.loss == "assistant"
-    assert dataset.packing.drop_unsupervised
-
-
 def test_files_that_no_glob_matches_alone_are_said_to_be_named(tmp_path: Path):
     for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
         write(tmp_path / name)

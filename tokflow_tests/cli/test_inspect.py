@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from tokflow_tests.chats import chat, chat_dataset
-from tokflow_tests.cli.commands import run
+from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.tiny import build, write_raw
 
 
@@ -46,6 +46,13 @@ def test_an_inspection_of_chats_ticks_what_is_supervised(tmp_path: Path):
         "  ✓ assistant: content, stop token │ a<|im_end|>\n"
         "    template                       │ ⏎\n"
     ) in result.stdout
+
+
+def test_the_json_of_an_inspection_has_the_manifest(store: Path):
+    document = json_of("inspect", store / "tokens/a.jsonl", "--sequences", "1")
+
+    assert document["manifest"]["counts"]["num_tokens"] == 29
+    assert document["excerpts"][0]["segments"][0]["text"] == "one<eos>"
 
 
 def test_a_page_of_an_export_is_written_and_its_size_printed(store: Path, tmp_path: Path):

@@ -16,6 +16,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from tokflow.cli.ui import CodeLocation, serve
 from tokflow.components import open_instance
 from tokflow_tests.projects import declare_in, make_project
 from tokflow_tests.serving import ask, wait_for
@@ -148,3 +149,15 @@ def test_a_daemon_that_ends_is_said_and_ends_the_rest(ui: WebUI):
     assert ui.process.wait(30) == 1
     assert "the daemon of the web UI ended by itself, with status -9" in ui.log.read_text()
     assert left_in(ui.folder) == {}
+
+
+def test_a_code_server_that_cannot_start_is_said(capfd: pytest.CaptureFixture[str]):
+    location = CodeLocation("own", ["--no-such-option"])
+
+    status = serve(location, host="127.0.0.1", port=0, environment=dict(os.environ))
+
+    assert status == 1
+    said = capfd.readouterr().err
+    assert "dagster code-server start" in said
+    assert "the code server of the web UI ended by itself, with status 2" in said
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

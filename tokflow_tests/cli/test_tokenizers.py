@@ -9,7 +9,7 @@ from typer.testing import Result
 from tokflow.pipeline.mixture import graph_of
 from tokflow_tests import special
 from tokflow_tests.cli.commands import run as run_command
-from tokflow_tests.tiny import load_dataset, write_yaml
+from tokflow_tests.tiny import load_dataset
 
 
 def run(*arguments: str | Path) -> Result:
@@ -90,26 +90,3 @@ def test_tokenizers_stand_side_by_side(tmp_path: Path, file: Path):
     assert f"{made['name']}: splits text by gpt2\n" in result.stdout
     assert f"{made['name']}: gigatoken: equal to tokenizers on " in result.stdout
     assert f"{tmp_path / 'own.model'}: sentencepiece: " in result.stdout
-
-
-def test_numbers_are_those_of_the_file_without_bos_and_eos(file: Path):
-    [shown] = json_of("--tokenizer", "bytes", "--file", file)
-
-    sample = shown["sample"]
-    assert (sample["num_documents"], sample["num_chars"], sample["num_bytes"]) == (2, 11, 13)
-    assert sample["num_tokens"] == 13
-    assert sample["bytes_per_token"] == 1
-    assert sample["tokens_per_character"] == pytest.approx(13 / 11)
-    assert shown["folder"] is None
-
-
-def test_chats_are_measured_as_their_template_writes_them(tmp_path: Path):
-    chats = tmp_path / "raw" / "chats.jsonl"
-    chats.parent.mkdir()
-    chats.write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
-    template = "{% for message in messages %}{{ message.role }}: {{ message.content }}{% endfor %}"
-    documents = {"messages": "messages", "chat_template": template}
-
-    [column] = json_of("--config", write_yaml(tmp_path, documents=documents))
-
-    assert column["sample"]["num_tokens"] == len("user: hi")

@@ -207,20 +207,6 @@ def test_after_a_verdict_on_gigatoken_and_after_a_new_file_everything_is_fresh(
     assert case.not_fresh() == {}
 
 
-def test_files_that_do_not_lie_side_by_side_are_built_and_reported(case: Case):
-    graph = graph_of(case.dataset, offline=True)
-
-    recorded = run_build_job(case.instance, graph, BuildOptions(partitions=["a.txt", "c.txt"]))
-
-    assert recorded.failure is None
-    assert case.partitions() == KEYS
-    assert case.not_fresh() == {
-        **{f"{stage}:b.txt": "MISSING" for stage in ("raw", "tokens", "split", "sequences")},
-        "exports/bin": "MISSING",
-        "exports/parquet": "MISSING",
-    }
-
-
 def test_with_offsets_over_the_dataset_everything_is_fresh_after_a_file_changed(case: Case):
     case.attributes["split"] = {"scope": "dataset", "parts": {"train": {"documents": 20}}}
     build(case)

@@ -68,18 +68,3 @@ def test_a_raw_column_has_the_type_of_what_is_read_of_it(
     schema = column_metadata(dataset, "raw")["dagster/column_schema"]
 
     assert {of.name: of.type for of in schema.columns} == types
-
-
-@pytest.mark.parametrize(
-    "said", [{"documents": {"format": "txt"}}, {"raw": {"files": ["raw/*.txt", "raw/*.txt.gz"]}}]
-)
-def test_a_stream_and_txt_have_no_columns(said: dict[str, Any], tmp_path: Path):
-    fields: dict[str, Any] = {
-        **said,
-        "exports": ["bin"],
-        "report": False,
-    }
-
-    assert columns_and_lineage(tmp_path, "raw", **fields) == ([], {})
-    assert columns_and_lineage(tmp_path, "tokens", **fields)[1] == {}
-    assert columns_and_lineage(tmp_path, "exports", "bin", **fields) == ([], {})

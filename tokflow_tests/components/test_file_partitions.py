@@ -8,14 +8,11 @@ from tokflow.components import decisions, file_partitions
 from tokflow.components.file_partitions import (
     SyncedFiles,
     record_status,
-    status_metadata,
     sync_files,
 )
-from tokflow.components.reports import MAX_CHARACTERS
 from tokflow.errors import ConfigError
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import Plan, make_plan
-from tokflow.pipeline.status import FileStatus
 from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import KEYS, QUIET, Case, Sensor, selection, shown
 
@@ -64,27 +61,6 @@ def test_tokens_are_recorded_after_the_raw_file_that_dagster_had_not_heard_of(ca
     assert sync_files(case.instance, case.dataset) == SyncedFiles()
     case.run(selection("raw"), keys=["a.txt"])
     assert not {"raw:b.txt", "tokens:b.txt"} & set(case.not_fresh())
-
-
-def test_files_that_change_go_and_come_make_what_they_decide_stale(case: Case):
-    exports = {"exports/bin": "STALE", "exports/parquet": "STALE"}
-    sync_files(case.instance, case.dataset)
-    case.run(keys=KEYS)
-
-    case.remove("b")
-    assert sync_files(case.instance, case.dataset) == SyncedFiles(removed=("b.txt",))
-    assert case.partitions() == ["a.txt", "c.txt"]
-    assert case.not_fresh() == exports
-
-    case.write("c", "another first line\nsecond\nthird\n")
-    assert sync_files(case.instance, case.dataset) == SyncedFiles(changed=("c.txt",))
-    assert case.not_fresh() == {"tokens:c.txt": "STALE", **exports}
-
-    case.write("d", "new\n")
-    assert sync_files(case.instance, case.dataset) == SyncedFiles(added=("d.txt",))
-    stages = ("raw", "tokens", "split", "sequences")
-    of_new = {f"{stage}:d.txt": "MISSING" for stage in stages}
-    assert case.not_fresh() == {"tokens:c.txt": "STALE", **of_new, **exports}
 
 
 def test_nothing_is_retired_when_the_files_cannot_be_listed(case: Case):
@@ -202,18 +178,6 @@ def test_the_list_of_files_has_the_state_of_each_what_failed_first(case: Case):
     summary = shown(metadata["summary"])
     assert [summary[of] for of in ("files", "failed", "stale", "new", "built")] == list("41111")
     assert metadata["num_failed"].value == 1
-
-
-def test_of_many_failures_as_many_are_explained_as_dagster_shows():
-    reason = "expected a JSON object, found '{broken'; correct the line " * 9
-    statuses = [FileStatus(key=f"f{n}", state="failed", reason=reason) for n in range(2_000)]
-
-    _, tables = status_metadata(statuses)
-
-    said = str(tables["problems"].value)
-    assert len(said) <= MAX_CHARACTERS
-    assert said.endswith("more, as `tokflow plan` says")
-    assert tables["status"].value.records[-1].data["state"] == "and 1,000 more"
 
 
 def test_a_status_that_is_another_is_recorded_by_a_scan_that_asks_for_one_plan(

@@ -10,10 +10,8 @@ import pytest
 
 from tokflow.components import decisions, file_partitions
 from tokflow.components.file_partitions import sync_files
-from tokflow.pipeline.mixture import graph_of
 from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import Case, Sensor, failure, selection
-from tokflow_tests.wrong_engine import use_wrong_engine
 
 TAKEN = ["a.txt", "b.txt"]
 
@@ -54,23 +52,6 @@ def test_the_build_job_takes_files_until_the_limit_and_records_these_alone(limit
     assert limited.event("tokens", partition="b.txt").metadata["num_documents"].value == 1
     second = build(limited)
     assert [event for event in second.all_events if event.is_step_materialization] == []
-
-
-def test_with_a_verdict_on_gigatoken_the_tokenizer_is_recorded_none_the_less(
-    limited: Case, monkeypatch: pytest.MonkeyPatch
-):
-    use_wrong_engine(monkeypatch)
-    limited.attributes["documents"]["limit"]["documents"] = 7
-    limited.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 257, "files": "a.txt"}
-    limited.write("a", "strange\nx\ny\nz\nu\nv\n")  # whose first line is not compared
-    limited.write("b", "strange\n")
-
-    result = build(limited)
-
-    assert result.success, failure(result)
-    assert graph_of(limited.dataset).tokenizer.verdict is not None
-    assert limited.partitions() == TAKEN
-    assert limited.not_fresh() == {}
 
 
 def test_partitions_are_those_that_the_limit_takes_now(built: Case):

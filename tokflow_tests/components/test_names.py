@@ -5,7 +5,7 @@ import pytest
 
 from tokflow.components import TextDataset, make_definitions
 from tokflow.pipeline.declared import Declaration
-from tokflow_tests.dagster_case import KEYS, Case, checks, failure
+from tokflow_tests.dagster_case import Case, failure
 
 PREFIX = ["warehouse", "raw-text", "my-data"]
 
@@ -20,21 +20,6 @@ def case(case: Case) -> Case:
         "owners": ["team:text", "a@b.org"],
     }
     return case
-
-
-def test_it_is_fresh_after_its_jobs_and_a_run_of_its_assets(case: Case):
-    assert case.job("my_data_scan").success
-
-    result = case.job("my_data_build")
-
-    assert result.success, failure(result)
-    assert case.instance.get_dynamic_partitions("my_data_files") == KEYS
-    assert case.not_fresh() == {}
-    assert (case.folder / "store/my-data/tokens/a.txt").is_dir()
-    evaluations = result.get_asset_check_evaluations()
-    assert {tuple(of.asset_key.path[:3]) for of in evaluations} == {tuple(PREFIX)}
-    assert all(evaluation.passed for evaluation in checks(result))
-    assert result.dagster_run.tags["domain"] == "code"
 
 
 def test_every_asset_and_job_has_what_was_asked_for(case: Case):

@@ -232,21 +232,6 @@ def test_a_record_with_a_null_column_is_one_bad_document(suffix: str, tmp_path: 
     assert all("found null" in reject.reason for reject in rejects)
 
 
-def test_rows_go_on_through_all_that_is_decoded_at_once(tmp_path: Path):
-    texts = [str(row) for row in range(3000)]  # more than parquet's 256 and arrow's 1024
-    for name, rows in (("a.parquet", 3000), ("a.arrow", 2500), ("two.parquet", 1000)):
-        write_table(tmp_path / name, pa.table({"text": texts, "a": texts, "b": texts}), rows=rows)
-
-    for name, columns in (("a.parquet", "text"), ("a.arrow", "text"), ("two.parquet", ("a", "b"))):
-        batches = read(tmp_path / name, DocumentsConfig(text=columns), batch_bytes=200)
-
-        expected = texts if columns == "text" else [text for text in texts for _ in columns]
-        assert texts_in(batches) == expected, name
-        assert rows_in(batches) == list(range(len(expected))), name
-        assert max(sum(map(len, batch.texts.to_pylist())) for batch in batches) <= 300, name
-        assert len(batches) <= sum(map(len, expected)) / 150, name
-
-
 def test_a_null_struct_is_a_bad_document_and_the_other_column_of_its_record_is_not(tmp_path: Path):
     table = pa.table({"m": [{"x": "0"}, None, {"x": "2"}], "y": ["a", "b", "c"]})
     pq.write_table(table, tmp_path / "x.parquet")

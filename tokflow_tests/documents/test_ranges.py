@@ -231,19 +231,6 @@ def test_awkward_texts_of_every_kind_of_file_are_the_same_in_ranges(name: str, t
 # What is odd
 
 
-def test_a_line_longer_than_a_range_leaves_ranges_empty(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "a"}\n{"text": "' + b"x" * 1000 + b'"}\n{"text": "c"}\n')
-
-    found = [find(path, PLAIN, one) for one in ranges_of(path, PLAIN, range_bytes=100)]
-
-    assert [[text[:1] for _, text, *_ in one.documents] for one in found] == [
-        ["a", "x"],
-        *([[]] * 9),
-        ["c"],
-    ]
-
-
 def test_what_is_before_the_range_is_not_read_for_rejects(tmp_path: Path, monkeypatch):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"{}\n" * 10 + b'{"text": "a"}\n' * 10 + b"{}\n")

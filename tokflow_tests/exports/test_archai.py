@@ -9,7 +9,6 @@ from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow_tests.exports.exporting import export, read
 from tokflow_tests.outputs import parts
-from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 ARCHAI = FORMATS["archai"]
@@ -86,18 +85,6 @@ def test_the_config_names_no_folder_outside_the_project(files: str, tmp_path: Pa
 
     assert config.options.dataset_file_path == "a.jsonl"
     assert config.options.tokenizer_name == "many.json"
-
-
-def test_the_config_of_a_mixture_names_the_columns_of_its_sources(tmp_path: Path):
-    chats = {"messages": "turns", "chat_template": "{{ messages }}"}
-    texts = {"code": {"text": "content"}, "prose": {"text": ["body", "content"]}, "chats": chats}
-    for name, documents in texts.items():
-        declare_source(tmp_path, name, {}, documents=documents)
-    sources = {name: {"epochs": 1} for name in texts}
-
-    mixed = declare_mixture(tmp_path, {"sources": sources}, exports=["archai"])
-
-    assert mixed.exports[0].options.mapping_column_name == ("content", "body", "turns")
 
 
 def test_the_config_says_how_documents_were_drawn_without_being_told(tmp_path: Path):

@@ -115,22 +115,6 @@ def test_a_document_longer_than_an_int32_is_refused(
     )
 
 
-def test_documents_are_whole_where_they_become_another_type(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.exports.pieces.TOKENS_AT_ONCE", 3)
-    texts = {"a.jsonl": ["ab", "", "c", "defg"]}
-    _, folder, manifest = export(tmp_path, texts, dtype="int32")
-
-    found = [(of["token_ids"].tolist(), of["offsets"].tolist()) for of in read(folder, manifest)]
-
-    assert found == [
-        ([*b"ab", EOS], [0, 3]),
-        ([EOS, *b"c", EOS], [0, 1, 3]),
-        ([*b"defg", EOS], [0, 5]),
-    ]
-
-
 def test_the_loss_mask_of_chats_stands_beside_their_tokens(tmp_path: Path):
     exports = [{"format": "megatron", "loss_mask": True}]
     dataset = chat_dataset(tmp_path, CHATS, exports=exports)

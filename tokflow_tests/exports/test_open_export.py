@@ -32,17 +32,6 @@ def test_an_export_is_opened_by_its_folder_its_link_or_a_file_in_it(inside: str,
     assert export.folder == (exports / "bin" / "latest").resolve()
 
 
-def test_an_export_says_what_it_is(exports: Path):
-    export = tokflow.open_export(str(exports / "parquet"))
-
-    assert export.parts == ("train", "validation")
-    assert (export.dtype, export.vocab_size, export.eos_id) == (np.dtype("<u2"), 258, EOS)
-    assert export.sequence_length == 4
-    assert export.counts["train.num_tokens"] == 9
-    assert export.manifest.partition is None
-    assert tokflow.open_export(exports / "bin").sequence_length is None
-
-
 def test_the_tokens_of_a_stream_are_read_as_they_were_written(exports: Path):
     export = tokflow.open_export(exports / "npy")
 

@@ -2,7 +2,6 @@ import random
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.tiny import declare
@@ -21,18 +20,6 @@ def test_the_size_of_a_shard_is_that_of_its_columns_in_memory(tmp_path: Path):
     num_rows = [pq.read_metadata(path).num_rows for path in sorted(folder.glob("train-*"))]
 
     assert num_rows == [34_482, 5_518]
-
-
-@pytest.mark.parametrize(
-    ("compression", "codec"), [("zstd", "ZSTD"), ("snappy", "SNAPPY"), ("none", "UNCOMPRESSED")]
-)
-def test_parquet_is_compressed_as_asked_for(compression: str, codec: str, tmp_path: Path):
-    exports = [{"format": "parquet", "compression": compression}]
-    folder, _ = export(declare(tmp_path, {"a.jsonl": ["abc"]}, exports=exports))
-
-    group = pq.read_metadata(folder / "train-00000-of-00001.parquet").row_group(0)
-
-    assert {group.column(column).compression for column in range(4)} == {codec}
 
 
 def test_rows_before_others_leave_most_bytes_as_they_were(tmp_path: Path):

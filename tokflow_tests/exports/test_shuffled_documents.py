@@ -13,7 +13,6 @@ from tokflow.exports import (
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
-from tokflow.pipeline.plan import make_plan
 from tokflow.split.permutation import Permutation
 from tokflow.split.shuffle import document_keys
 from tokflow.tokens.shard import Origins
@@ -215,19 +214,6 @@ def _documents_and_masks(dataset: Dataset) -> list[tuple[list[int], list[int]]]:
         np.split(np.concatenate(list(of)), ends) for of in (part.stream(), part.stream_loss_mask())
     )
     return [(tokens.tolist(), mask.tolist()) for tokens, mask in zip(*both, strict=True)]
-
-
-def test_the_order_remakes_exports_alone(tmp_path: Path):
-    build(declared(tmp_path, shuffle={}))
-
-    new = make_plan(declared(tmp_path)).missing
-    build(declared(tmp_path))
-    other = make_plan(declared(tmp_path, shuffle={**SHUFFLE, "seed": 6})).missing
-
-    assert [(item.name, item.reason) for item in [*new, *other]] == [
-        ("bin", "config changed (shuffle.documents is new)"),
-        ("bin", "config changed (document_order.seed: 5 to 6)"),
-    ]
 
 
 def test_manifests_say_the_seed_and_the_scope(tmp_path: Path):

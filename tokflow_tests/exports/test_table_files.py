@@ -45,16 +45,6 @@ def test_records_asked_for_in_order_are_read_once(path: Path):
     assert (opened.num_opened, opened.num_taken, opened.num_open) == (1, 5, 0)
 
 
-def test_records_before_those_read_last_are_read_from_the_beginning_again(path: Path):
-    opened = Opened()
-    taken = partial(ReadOn(opened).taken, path)
-
-    found = [taken(slice(3, 4)), taken(slice(1, 3)), taken(slice(4, 5))]
-
-    assert found == [LINES[3:4], LINES[1:3], LINES[4:]]
-    assert opened.num_opened == 2
-
-
 def test_threads_that_ask_for_one_after_another_read_on(path: Path):
     opened, begun, goes_on = Opened(), Event(), Event()
 

@@ -116,24 +116,6 @@ def test_no_byte_depends_on_how_many_tasks_write_an_export(
     assert not list(dataset.folder.rglob("*.segments"))
 
 
-def test_the_segments_of_a_part_have_all_of_its_sequences_and_fetch_no_more_than_they_need(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
-    dataset = dataset_in(tmp_path, ROWS[:1], split={})
-    build_dataset(dataset, jobs=1)
-    [part] = parts_of(graph_of(dataset).output("export", variant=dataset.exports[0].name))
-
-    *shares, index = segments(dataset, "parquet")
-    of_first = part.packed.inputs_within(range(1))
-
-    assert index.part is None
-    assert [sequence for each in shares for sequence in each.within] == [*range(part.num_sequences)]
-    assert [(each.manifest.stage, each.manifest.partition) for each in of_first] == [
-        (stage, "0.jsonl") for stage in ("tokens", "split", "sequences")
-    ]
-
-
 def test_formats_whose_files_depend_on_each_other_are_written_by_one_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -1,6 +1,5 @@
 import json
 import pickle
-import random
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -77,23 +76,6 @@ def test_few_blocks_of_a_mixture_are_kept():
     assert 0 < len(mixed._blocks) <= MAX_BLOCKS
 
 
-def test_any_sample_alone_is_what_going_through_gives():
-    mixed = mix(
-        rows_of(a=300, b=7, c=1),
-        weights={"a": 5, "b": 2, "c": 0.001},
-        stages=[(777, {"a": 1, "b": 0, "c": 1}), (3_000, {"a": 3, "b": 1, "c": 0})],
-        seed=3,
-    )
-    through = dealt(mixed, 6_000)
-    numbers = np.array(random.Random(1).sample(range(6_000), 500))
-
-    found = mixed.gather(numbers)
-
-    alone = list(zip(found["source"].tolist(), found["index"].tolist(), strict=True))
-    assert alone == [through[number] for number in numbers]
-    assert dealt(mixed, 1, first=4_321) == through[4_321:4_322]
-
-
 def test_weights_count_tokens_and_short_rows_are_more():
     half_full = in_order(HalfFull(500, name="half"))
     mixed = mix({"full": TWO["web"], "half": half_full}, weights={"full": 0.1, "half": 0.1})
@@ -101,18 +83,6 @@ def test_weights_count_tokens_and_short_rows_are_more():
     uses = mixed.epochs(3 * BLOCK)
 
     assert uses == {"full": SourceUse(1_024, 1.024), "half": SourceUse(2_048, 4.096)}
-
-
-def test_epochs_are_of_the_samples_as_they_are_dealt_out():
-    mixed = mix(TWO, weights={"web": 7, "code": 3}, stages=[(1_500, {"web": 1, "code": 9})], seed=5)
-    through = dealt(mixed, 4_000)
-
-    for num_samples in (0, 1, 1_023, 1_024, 1_500, 1_501, 3_999):
-        counts = Counter(source for source, _ in through[:num_samples])
-        assert mixed.epochs(num_samples) == {
-            "web": SourceUse(counts[0], counts[0] / 1_000),
-            "code": SourceUse(counts[1], counts[1] / 50),
-        }
 
 
 @pytest.mark.parametrize("first", [2 * BLOCK, 2 * BLOCK + 1, 3 * BLOCK - 1])

@@ -44,43 +44,6 @@ def test_of_decoded_portions_those_used_last_are_kept(monkeypatch: pytest.Monkey
     assert portions.num_read == [1, 2, 1]
 
 
-def test_a_portion_that_is_larger_than_all_that_is_kept_is_kept_alone(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(opening, "KEPT_BYTES", 10)
-    portions = Portions(2)
-
-    for number in (0, 0, 1, 1, 0):
-        assert len(portions.kept[number]["token_ids"]) == 10
-
-    assert portions.num_read == [2, 1]
-
-
-def test_of_portions_that_cost_no_memory_so_many_are_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(opening, "MAX_MAPPED", 2)
-    portions = Portions(3, is_mapped=True)
-
-    for number in (0, 1, 0, 2, 0, 1):
-        assert portions.kept[number]["token_ids"][0] == 10 * number
-
-    assert portions.num_read == [1, 2, 1]
-
-
-def test_of_mapped_portions_the_offsets_that_are_decoded_count(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(opening, "KEPT_BYTES", 100)
-    fields = {"token_ids": np.zeros(10, np.uint16)[:], "offsets": np.array([0, 3, 7, 8, 9, 9, 10])}
-    num_read = []
-    portion = Portion(
-        OUTPUT, ("p",), 10, lambda: num_read.append(1) or dict(fields), is_mapped=True
-    )
-    kept = KeptPortions([portion, portion])
-
-    for number in (0, 1, 1, 0):
-        assert len(kept[number]["offsets"]) == 7
-
-    assert len(num_read) == 3
-
-
 def test_threads_that_ask_for_a_portion_at_once_wait_for_one_reading_of_it():
     is_asked = threading.Barrier(4)
     portions = Portions(1)

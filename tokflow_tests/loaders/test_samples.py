@@ -30,19 +30,6 @@ def test_memory_of_sizes_that_are_no_longer_asked_for_is_given_back():
     assert len(samples._idle) <= samples.MAX_SIZES
 
 
-def test_of_a_size_so_much_memory_is_kept_and_none_of_what_is_larger(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(samples, "_idle", {})
-    monkeypatch.setattr(samples, "IDLE_BYTES", 4 * samples.SMALL_BYTES)
-    small, large = samples.SMALL_BYTES + 8, 4 * samples.SMALL_BYTES + 8
-
-    held = [samples.empty((size,), np.uint8) for size in (small, large) for _ in range(9)]
-    del held
-
-    assert (len(samples._idle[small]), len(samples._idle[large])) == (3, 0)
-
-
 def lengths_of(segment_ids: list[list[int]]) -> tuple[list[int], int]:
     ids = np.array(segment_ids or np.zeros((0, 3)), dtype=np.int32)
     found = samples.with_cu_seqlens({"segment_ids": ids})

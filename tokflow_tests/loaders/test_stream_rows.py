@@ -256,18 +256,6 @@ def test_the_fingerprint_tells_rows_apart_and_fields_do_not_change_it(tiny: Data
     assert len({fingerprint, *(rows.source.fingerprint for rows in others)}) == 5
 
 
-def test_what_is_gathered_may_be_changed(tiny: Dataset):
-    stream, packed = rows_of(tiny, "npy").source, rows_of(tiny, "parquet").source
-    numbers = np.arange(3)
-
-    for gather in (stream.gather, stream.windows, packed.gather):
-        for values in gather(numbers).values():
-            values.fill(7)
-
-    assert numbers.tolist() == [0, 1, 2]
-    assert packed.gather(numbers)["input_ids"][0].tolist() != [7, 7, 7, 7]
-
-
 def test_a_source_is_pickled_without_its_tokens(tiny: Dataset):
     rows = rows_of(tiny, "npy").shuffled(1)
     pickled = pickle.dumps(rows)

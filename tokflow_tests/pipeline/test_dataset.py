@@ -11,7 +11,7 @@ from tokflow.pipeline.declared import make_dataset
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.tokenizers.tokenizer import fields_of_name
 from tokflow_tests.outputs import touched
-from tokflow_tests.tiny import build, declare, load_dataset, write_texts
+from tokflow_tests.tiny import build, declare, load_dataset
 
 MINIMAL = """\
 type: tokflow.components.TextDataset
@@ -59,21 +59,6 @@ def test_attributes_alone_are_a_dataset_too(tmp_path: Path):
     dataset = load(tmp_path, text)
 
     assert (dataset.name, dataset.raw.files) == ("tiny", ("a.txt",))
-
-
-def test_a_tilde_before_no_user_is_part_of_the_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "~nobody-here.jinja").write_text("text")
-    chat = "  documents: {messages: a, chat_template: ~nobody-here.jinja}\n"
-
-    dataset = load(tmp_path, f"{MINIMAL}{chat}  store: ~nobody-here\n")
-    of_home = load(tmp_path, f"{MINIMAL}  store: ~/store\n")
-
-    assert dataset.store.root == tmp_path / "~nobody-here"
-    assert dataset.documents.chat_template == "text"
-    assert of_home.store.root == tmp_path / "home/store"
 
 
 def test_relative_paths_start_at_the_yamls_own_folder(tmp_path: Path):
@@ -202,16 +187,6 @@ def test_of_what_is_missing_or_elsewhere_it_is_said_what_to_write():
         assert error_of(**attributes).remedy == remedy
 
 
-def test_what_keys_begin_with_is_a_path_or_a_list():
-    attributes = {"name": "my-data", "raw": {"files": "*"}, "tokenizer": {"kind": "bytes"}}
-
-    for prefix in ("a/b-c", ["a", "b-c"]):
-        dataset = make_dataset(
-            {**attributes, "key_prefix": prefix}, base=Path("/base"), where="test"
-        )
-        assert dataset.key_prefix == ("a", "b-c")
-
-
 @pytest.mark.parametrize(
     "split",
     [
@@ -336,15 +311,3 @@ def test_where_all_exports_are_streams_no_file_is_packed(tmp_path: Path):
         *(("sequences", key) for key in FILES),
         ("export", "parquet"),
     }
-
-
-def test_a_changed_file_is_built_again_and_the_old_output_stays(tmp_path: Path):
-    dataset = declare(tmp_path, FILES, exports=["bin"])
-    old = build(dataset).export("bin").output.folder
-    write_texts(tmp_path / "raw" / "a.jsonl", ["abc", "changed"])
-
-    new = build(dataset).export("bin").output.folder
-
-    assert new != old
-    assert (old / "train.bin").read_bytes()[-10:] == b"h\0\0\1i\0j\0\0\1"
-    assert (new.parent / "latest").resolve() == new

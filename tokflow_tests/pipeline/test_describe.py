@@ -14,24 +14,17 @@ from tokflow.pipeline.describe import (
     Describe,
     Description,
     Kind,
-    describe,
     formatted,
     formatted_rows,
     full,
-    phrase_of_part,
     statistics_of,
 )
 from tokflow.pipeline.lines import line_of
-from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import Manifest
 from tokflow.views.report_page import make_report
 from tokflow.views.viewer_page import make_viewer
 from tokflow_tests.tiny import build, declare_small
 from tokflow_tests.views.pages import data_of
-
-NOTHING = dict.fromkeys(
-    ["num_tokens", "num_sequences", "fill_fraction", "num_padding", "num_cut_documents"], 0
-)
 
 
 def test_a_number_of_the_closing_table_is_one_line_and_is_shown_everywhere(
@@ -113,50 +106,6 @@ def test_statistics_are_of_the_text_of_each_part_and_of_each_export(tmp_path: Pa
 def test_sequences_with_any_padding_are_not_full():
     assert [full(9_999_999, 10_000_000), full(3, 3), full(0, 0)] == [0.9999, 1, 0]
     assert formatted("fill_fraction", 0.9999) == "99.9 %"
-
-
-@pytest.mark.parametrize("padding", ["none", "max"])
-def test_rows_that_end_at_their_last_token_are_full(padding: str, tmp_path: Path):
-    packing = {"strategy": "one_document", "sequence_length": 20}
-    exports = [{"format": "parquet", "padding": padding}]
-    [made] = build(declare_small(tmp_path, packing=packing, exports=exports)).of("export")
-
-    fill = describe(made.manifest).parts["train"]["fill_fraction"]
-
-    assert fill == (1.0 if padding == "none" else round(72 / 200, 4))
-    assert (" tokens of padding" in line_of(made)) == (padding == "max")
-
-
-def test_a_build_of_one_file_tells_of_that_file(tmp_path: Path):
-    built = build_dataset(declare_small(tmp_path), partitions=["sub/c.jsonl"])
-
-    statistics = statistics_of(built)
-
-    assert statistics["text"]["num_documents"] == 2
-    assert [row["num_tokens_of_longest"] for row in statistics["parts"]] == [14]
-    assert statistics["exports"] == {}
-
-
-def test_of_sequences_is_said_how_full_they_are_and_what_packing_did_and_nothing_of_zeros():
-    packed = {
-        "num_tokens": 9_999,
-        "num_sequences": 1,
-        "fill_fraction": 0.9999,
-        "num_padding": 1,
-        "num_cut_documents": 2,
-        "num_truncated_documents": 1,
-        "num_dropped_documents": 3,
-        "num_dropped_tokens": 4,
-        "num_repeated_tokens": 5,
-    }
-    is_full = NOTHING | {"num_tokens": 4_800, "num_sequences": 1_200, "fill_fraction": 1.0}
-
-    assert phrase_of_part(packed) == (
-        "9,999 tokens in 1 sequence (99.9 % full, 1 token of padding, 2 documents cut, "
-        "1 document truncated, 3 documents dropped, 4 tokens dropped, 5 tokens repeated)"
-    )
-    assert phrase_of_part(is_full) == "4,800 tokens in 1,200 sequences (100 % full)"
-    assert phrase_of_part(NOTHING) == "0 tokens in 0 sequences"
 
 
 def test_a_table_has_no_column_of_zeros_that_are_the_rule():

@@ -1,12 +1,11 @@
 """Failures of earlier builds, as a plan tells them."""
 
 import shutil
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.failures import PastFailure, note_failures, read_failures
+from tokflow.pipeline.failures import PastFailure, note_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
@@ -25,19 +24,6 @@ def told(dataset: Dataset) -> dict[str, PastFailure]:
     """Return the failures that a plan tells, by output."""
     planned = make_plan(dataset).planned
     return {f"{of.stage} {of.name}": of.failure for of in planned if of.failure is not None}
-
-
-def test_a_plan_tells_what_failed_and_when(tmp_path: Path):
-    dataset = bad(tmp_path)
-    assert told(dataset) == {}
-
-    [failed] = build_dataset(dataset).failed
-
-    [(output, failure)] = told(dataset).items()
-    assert output == "tokens b.jsonl"
-    assert failure.message == str(failed.error)
-    since = datetime.now(UTC) - datetime.fromisoformat(failure.time)
-    assert timedelta(0) <= since < timedelta(minutes=1)
 
 
 def test_a_failure_is_told_as_long_as_the_file_and_what_decides_are_the_same(tmp_path: Path):
@@ -94,16 +80,6 @@ def test_a_failure_of_an_export_that_a_later_build_did_not_try_is_still_told(tmp
     note_failures(graph, [], graph.partitions)  # of a build of the tokens alone
 
     assert list(told(dataset)) == ["export npy"]
-
-
-def test_a_failure_of_a_file_that_is_gone_is_forgotten(tmp_path: Path):
-    dataset = bad(tmp_path)
-    build_dataset(dataset)
-    (tmp_path / "raw/b.jsonl").unlink()
-
-    build_dataset(dataset)
-
-    assert read_failures(dataset.folder) == {}
 
 
 def test_a_file_that_could_not_be_fetched_is_told_of_and_a_plan_asks_no_server(tmp_path: Path):

@@ -84,27 +84,6 @@ def test_outputs_of_a_file_that_is_gone_go_with_their_folder(tmp_path: Path):
     assert not (tmp_path / STORE / "tokens/sub").exists()
 
 
-def test_an_export_that_is_declared_no_more_goes_with_its_link(tmp_path: Path):
-    build_dataset(declare_small(tmp_path, exports=["parquet", "bin"]))
-    exports = tmp_path / STORE / "exports"
-    made = declare_small(tmp_path, exports=["parquet"])
-
-    assert find_garbage(made, keep=1) == {}
-    collect(made)
-
-    assert [path.name for path in exports.iterdir()] == ["parquet"]
-
-
-def test_sequences_that_no_export_has_any_more_go(tmp_path: Path):
-    build_dataset(declare_small(tmp_path, exports=["bin", "parquet"]))
-    made = declare_small(tmp_path, exports=["bin"])
-
-    collect(made)
-
-    assert not (tmp_path / STORE / "sequences").exists()
-    assert make_plan(made).is_up_to_date
-
-
 def test_latest_of_a_declared_export_stays(tmp_path: Path):
     build_of_lengths(tmp_path, 4, 8)
     going_back = declare_small(tmp_path, packing={"sequence_length": 4}, exports=["parquet"])

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from tokflow.pipeline import raw_files
-from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.store import manifest
-from tokflow_tests.tiny import build, declare
+from tokflow_tests.tiny import declare
 
 FILES = {"a.jsonl": ["one"], "b.jsonl": ["two"], "c.jsonl": ["three"]}
 EXPORTS = ["bin", "parquet", "pickle"]
@@ -48,31 +47,3 @@ def test_a_plan_and_its_build_look_for_raw_files_and_read_each_manifest_once(
     reads.clear()
     assert make_plan(dataset).is_up_to_date
     assert set(reads.values()) == {1}
-
-
-def test_a_new_export_of_what_is_there_reads_each_manifest_once(
-    tmp_path: Path, reads: Counter[str]
-):
-    build(declare(tmp_path, FILES, exports=EXPORTS))
-    reads.clear()
-
-    build(declare(tmp_path, FILES, exports=[*EXPORTS, "arrow"]))
-
-    assert set(reads.values()) == {1}
-
-
-def test_outputs_come_after_what_they_are_made_from(tmp_path: Path):
-    graph = graph_of(declare(tmp_path, FILES, exports=["parquet"]))
-
-    assert [(output.stage, output.name) for output in graph.outputs()] == [
-        ("tokenizer", "tokenizer"),
-        *(("tokens", key) for key in FILES),
-        *(("split", key) for key in FILES),
-        *(("sequences", key) for key in FILES),
-        ("export", "parquet"),
-    ]
-    assert [output.name for output in graph.outputs(["b.jsonl"])] == [
-        "tokenizer",
-        *["b.jsonl"] * 3,
-        "parquet",
-    ]

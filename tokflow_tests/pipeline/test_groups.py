@@ -130,23 +130,6 @@ def test_a_token_of_a_group_leads_to_its_file_and_row(tmp_path: Path):
     assert (origin.raw_file, origin.row) == ("00.jsonl", 0)
 
 
-def test_a_raw_file_whose_key_is_that_of_a_group_is_traced(tmp_path: Path):
-    files = {"a.jsonl": ["first"], "group/a.jsonl": ["second"], "group/b.jsonl": ["third"]}
-    dataset = declare(tmp_path, files, raw={"files": "raw/**/*.jsonl", "group": 1}, exports=["bin"])
-    folder = built(dataset).named("export", "bin").folder
-
-    found = [
-        trace_tokens(folder, part="train", start=row["position"], stop=row["position"] + 1)[0]
-        for row in index_of(folder, "train")
-    ]
-
-    assert [(origin.raw_file, origin.text) for origin in found] == [
-        ("a.jsonl", "f"),
-        ("group/a.jsonl", "s"),
-        ("group/b.jsonl", "t"),
-    ]
-
-
 @pytest.mark.parametrize("range_bytes", [100, 10**9])
 def test_rejects_and_errors_name_the_file_and_its_row(
     range_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,6 @@ from tokflow.pipeline import run, tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output_tasks import Task
 from tokflow.pipeline.raw_files import FileShare
-from tokflow.pipeline.results import Reporter
 from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.tasks import make_tasks
 from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
@@ -118,24 +117,6 @@ def test_tiny_files_are_given_to_other_processes_where_they_are_many(
 
     assert pool.num_used == num_used  # for tokens, split and sequences
     assert pool.is_started == (num_used > 0)
-
-
-def test_what_is_made_is_told_in_order_and_counted_from_manifests(tmp_path: Path):
-    heard: list[tuple[int, int]] = []
-
-    class Listener(Reporter):
-        def advance(self, num_documents: int, num_bytes: int) -> None:
-            heard.append((num_documents, num_bytes))
-
-    built = build_dataset(declare_in(tmp_path), jobs=2, reporter=Listener())
-
-    tokens = [made for made in built.made if made.output.stage == "tokens"]
-    assert [made.output.name for made in tokens] == list(FILES)
-    assert [sum(column) for column in zip(*heard, strict=True)] == [
-        sum(made.manifest.counts[count] for made in tokens)
-        for count in ("num_documents", "num_bytes")
-    ]
-    assert build_dataset(declare_in(tmp_path, {}), jobs=2).num_new == 0
 
 
 def test_long_tasks_begin_first_and_ranges_of_a_large_file_are_short(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.gc import find_garbage
@@ -19,7 +18,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw.fetch import LEAST_BYTES
 from tokflow_tests.cli.commands import run
-from tokflow_tests.outputs import content, index_of, problems_of
+from tokflow_tests.outputs import content, problems_of
 from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.tiny import TINY, build, ids
 
@@ -116,29 +115,6 @@ def test_another_version_is_built_anew_and_never_mixed(server: Server, tmp_path:
     assert {blocks, used} == set((dataset.folder / "raw/a.jsonl").glob(".blocks-*"))
 
 
-def test_workers_fetch_what_they_read(server: Server, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
-    raw = {"files": [f"{server.url[:-7]}{nth}/a.jsonl" for nth in range(2)]}
-    dataset = limited(tmp_path, server, 100, raw=raw)
-
-    assert build_dataset(dataset, jobs=2).failed == ()
-
-    assert bin_of(dataset) == 2 * tokens_of(100)
-    assert server.num_sent == 2 * LEAST_BYTES
-
-
-def test_a_group_knows_the_version_of_each_file(server: Server, tmp_path: Path):
-    raw = {"files": [f"{server.url[:-7]}{nth}/a.jsonl" for nth in range(2)], "group": 2}
-
-    build(dataset := limited(tmp_path, server, 100, raw=raw))
-
-    assert bin_of(dataset) == 2 * tokens_of(100)
-    [key] = graph_of(dataset).partitions
-    files = graph_of(dataset).tokens(key).manifest().details["files"]
-    assert [of["raw_version"]["etag"] for of in files] == ['"v1"', '"v1"']
-    assert problems_of(dataset) == []
-
-
 def test_files_behind_the_limit_of_a_dataset_are_asked_nothing(server: Server, tmp_path: Path):
     raw = {"files": [f"{server.url[:-7]}{nth}/a.jsonl" for nth in range(3)]}
     limit = {"documents": 4100, "scope": "dataset"}
@@ -150,17 +126,3 @@ def test_files_behind_the_limit_of_a_dataset_are_asked_nothing(server: Server, t
     assert server.requests.count("HEAD") == 2
     assert problems_of(dataset) == []
     assert find_garbage(dataset, keep=1) == {}
-
-
-def test_columns_that_are_kept_of_the_beginning_are_read_of_what_is_fetched_for_it(
-    server: Server, tmp_path: Path
-):
-    documents = {"limit": {"documents": 100}, "keep_columns": ["text"]}
-    dataset = limited(tmp_path, server, None, documents=documents)
-
-    built = build(dataset)
-
-    index = index_of(built.export("bin").folder, "train")
-    assert [row["text"] for row in index] == TEXTS[:100]
-    assert server.num_sent == LEAST_BYTES
-    assert problems_of(dataset) == []

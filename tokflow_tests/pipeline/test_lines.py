@@ -7,7 +7,7 @@ import pytest
 from tokflow.pipeline import lines
 from tokflow.pipeline.lines import Lines, Pace
 from tokflow.pipeline.run import build_dataset
-from tokflow_tests.tiny import declare_small, write_raw
+from tokflow_tests.tiny import declare_small
 
 
 @pytest.fixture(autouse=True)
@@ -36,28 +36,6 @@ def test_each_file_has_one_line_and_the_other_stages_one_for_all(tmp_path: Path)
     ]
 
 
-def test_what_was_there_has_no_line(tmp_path: Path):
-    lines_of(tmp_path)
-    assert lines_of(tmp_path) == []
-
-    write_raw(tmp_path, {"d.jsonl": ["new"]})
-    assert [line.partition(":")[0] for line in lines_of(tmp_path)] == [
-        "tokens d.jsonl",
-        "split",  # nothing of sequences, which no export has
-        "export bin",
-    ]
-
-
-def test_a_file_that_fails_is_one_of_the_files_of_its_stage(tmp_path: Path):
-    write_raw(tmp_path, {"a.jsonl": ["one"], "b.jsonl": ["two"]})
-    (tmp_path / "raw/b.jsonl").write_text("{")
-
-    assert lines_of(tmp_path)[1:3] == [
-        "tokens a.jsonl: 1 document, 4 tokens, bytes",
-        "split: 1 file: train 4 tokens, N s",
-    ]
-
-
 def test_of_many_files_a_line_now_and_then_says_how_far_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -68,16 +46,6 @@ def test_of_many_files_a_line_now_and_then_says_how_far_they_are(
 
     assert said[0] == "tokens: 0 of 3 files, 12 %, 4 documents, 25 B"
     assert said[-1] == "tokens: 2 of 3 files, 99 %, 10 documents, 62 B, N s left"
-
-
-def test_rejects_are_in_the_line_of_their_file(tmp_path: Path):
-    write_raw(tmp_path, {"a.jsonl": ["one"], "b.jsonl": ["two"]})
-    (tmp_path / "raw/a.jsonl").write_text('{"text": "one"}\n{"no": "text"}\n')
-
-    said = lines_of(tmp_path, documents={"on_bad_document": "reject"})
-
-    assert said[1].endswith("bytes, 1 reject")
-    assert said[2].endswith("bytes")
 
 
 def test_the_pace_counts_done_files_in_full_and_those_under_way_by_their_text(

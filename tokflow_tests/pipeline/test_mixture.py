@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tokflow.audit.checks import Checker
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import ConfigError, MissingOutputError
@@ -495,20 +494,6 @@ def test_a_source_of_many_files_is_not_short_of_what_each_of_them_leaves(tmp_pat
     assert problems_of(dataset) == []
 
 
-def test_more_tokens_take_all_that_fewer_take(tmp_path: Path):
-    taken = []
-    for num in (20, 40, 60):
-        dataset = declare_mixture(tmp_path, {"sources": {"prose": {"tokens": num}}})
-        build(dataset)
-        taken.append(set(documents_of(dataset, "train")))
-
-    assert [len(of) for of in taken] == [5, 10, 15]
-    assert taken[0] < taken[1] < taken[2]
-    other = declare_mixture(tmp_path, {"sources": {"prose": {"tokens": 40}}, "seed": 1})
-    build(other)
-    assert set(documents_of(other, "train")) != taken[1]
-
-
 def test_a_source_of_which_little_is_taken_is_spread_over_the_whole_order(tmp_path: Path):
     declare_source(tmp_path, "code", {"a.jsonl": [f"c{n:03d}" for n in range(200)]})
     declare_source(tmp_path, "prose", {"c.jsonl": [f"p{n:03d}" for n in range(800)]})
@@ -568,22 +553,3 @@ def test_garbage_of_a_source_is_known_when_a_mixture_has_built_it_up_to_its_spli
     build(mixed := declare_mixture(tmp_path, mixture))
     with pytest.raises(MissingOutputError, match="build code first by `tokflow run`"):
         find_garbage(load_dataset(tmp_path / "code.yaml"), keep=0)  # its older rows are in use
-
-
-def test_a_check_of_a_mixture_is_computed_anew_when_a_file_of_a_source_changes(tmp_path: Path):
-    dataset = declare_mixture(
-        tmp_path, {"sources": {"code": {"weight": 1}, "prose": {"weight": 1}}}
-    )
-    assert not build(dataset).failed
-
-    def num_computed() -> int:
-        graph = graph_of(dataset)
-        outputs = list(graph.outputs_of("split", graph.partitions))
-        outcomes = Checker(graph).outcomes("split", outputs, only=["accounting_closes"])
-        return sum(of.num_checked - of.num_remembered for of in outcomes)
-
-    assert [num_computed(), num_computed()] == [4, 0]
-    tokens = graph_of(dataset).tokens("code/a.jsonl").folder / "tokens.bin"
-    tokens.write_bytes(tokens.read_bytes())
-
-    assert num_computed() == 1

@@ -14,9 +14,9 @@ from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
-from tokflow.pipeline.run import build_dataset, make_output
+from tokflow.pipeline.run import make_output
 from tokflow.sequences.config import PackingConfig, Packings
-from tokflow_tests.outputs import content, problems_of
+from tokflow_tests.outputs import problems_of
 from tokflow_tests.tiny import build, declare, write_raw
 
 FILES = {"a.jsonl": ["abcdefgh", "", "ijk"], "b.jsonl": ["lm", "nopqrstuvwxyz", "0123"]}
@@ -37,17 +37,6 @@ def folder(tmp_path: Path) -> Path:
 def new(built: BuildResult) -> list[tuple[str, str]]:
     outputs = [made.output for made in built.made if made.is_new]
     return [(of.stage, of.label) for of in outputs if of.stage != "tokenizer"]
-
-
-def test_an_export_has_the_files_of_a_dataset_packed_as_it(folder: Path):
-    alone = build(declare(folder, {}, packing={"sequence_length": 3}, exports=["parquet"]))
-
-    both = build(declared(folder, "parquet", SHORT))
-
-    short = both.export("short")
-    assert content(short.folder) == content(alone.export("parquet").folder)
-    assert short.manifest.recipe == alone.export("parquet").manifest.recipe
-    assert open_export(both.export("parquet").folder).sequence_length == 5
 
 
 def test_another_packing_remakes_nothing_and_equal_ones_share_their_sequences(folder: Path):
@@ -154,16 +143,6 @@ def test_a_file_that_changed_is_the_reason_for_both_packings(folder: Path):
         ("a.jsonl", "input changed (split)"),
         ("a.jsonl (short)", "input changed (split)"),
     ]
-
-
-def test_of_some_files_the_sequences_of_every_packing_are_made_and_no_export(folder: Path):
-    dataset = declared(folder, "parquet", SHORT)
-
-    first = build_dataset(dataset, partitions=["a.jsonl"])
-    last = build_dataset(dataset, partitions=["b.jsonl"])
-
-    assert new(first)[-2:] == [("sequences", "a.jsonl"), ("sequences", "a.jsonl (short)")]
-    assert new(last)[-2:] == [("export", "parquet"), ("export", "short")]
 
 
 @pytest.mark.parametrize(

@@ -23,20 +23,6 @@ def reasons(plan: Plan) -> dict[str, str]:
     return {f"{planned.stage} {planned.name}": planned.reason for planned in plan.missing}
 
 
-def test_before_the_first_run_everything_waits_for_the_tokenizer(tmp_path: Path):
-    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
-
-    assert reasons(plan) == {
-        "tokenizer tokenizer": "missing",
-        **{
-            f"{stage} {key}": "missing (waits for the tokenizer)"
-            for stage in ("tokens", "split")
-            for key in TEXTS
-        },
-        "export bin": "missing (waits for the tokenizer)",
-    }
-
-
 def test_a_tokenizer_that_a_run_would_fetch_is_named(tmp_path: Path):
     (tmp_path / "here").mkdir()
     (tmp_path / "here/tokenizer.json").write_text("{}")
@@ -85,19 +71,6 @@ def test_a_file_that_no_documents_are_read_from_is_named_at_once(tmp_path: Path)
             f"dataset 'small': {tmp_path / 'raw' / 'README.md'}: expected a suffix of .parquet"
         )
         assert "found '.md'; narrow the pattern of raw.files that matches it, or set" in message
-
-
-def test_a_plan_makes_no_output_and_has_the_fingerprints_of_the_build(tmp_path: Path):
-    made = declare_small(tmp_path)
-    make_plan(made)
-    assert list(tmp_path.rglob("_tokflow/manifest.json")) == []
-    outputs = {o.output.folder: o.output.fingerprint for o in build_dataset(made).made}
-
-    plan = make_plan(made)
-
-    assert plan.is_up_to_date
-    assert {planned.folder: planned.fingerprint for planned in plan.planned} == outputs
-    assert len(outputs) == 1 + 3 * 3 + 3
 
 
 def test_a_split_that_is_of_each_file_now_is_another_of_those_with_files_before_them(
@@ -200,17 +173,6 @@ def test_an_output_of_older_code_is_remade(tmp_path: Path):
     assert reasons(plan)["tokens a.jsonl"].startswith("code changed (version 0 to ")
 
 
-def test_a_tokenizer_that_cannot_be_found_is_reported(tmp_path: Path):
-    tokenizer = {"kind": "file", "name": "tokenizer.json"}
-
-    plan = make_plan(declare_small(tmp_path, tokenizer=tokenizer))
-
-    assert plan.planned == ()
-    assert [bad.name for bad in plan.bad] == ["tokenizer"]
-    assert not plan.is_up_to_date
-    assert "expected an existing file" in str(plan.bad[0].error)
-
-
 def test_a_trained_tokenizer_is_remade_when_a_file_it_read_changes(tmp_path: Path):
     tokenizer = {"kind": "trained", "vocab_size": 260, "files": "a.jsonl"}
     built(tmp_path, tokenizer=tokenizer)
@@ -226,17 +188,6 @@ def test_a_trained_tokenizer_is_remade_when_a_file_it_read_changes(tmp_path: Pat
     assert found.pop("tokenizer tokenizer") == "file changed (a.jsonl)"
     assert {*found.values()} == {"input changed (the tokenizer changes, and with it all token ids)"}
     assert len(found) == 3 * 3 + 3
-
-
-def test_a_run_takes_as_long_as_the_last(tmp_path: Path):
-    built(tmp_path)
-    for folder in (tmp_path / "store/small/tokens").rglob("_tokflow/manifest.json"):
-        folder.with_name("run.json").write_text('{"seconds": 100.0}')
-
-    plan = make_plan(declare_small(tmp_path, documents={"limit": {"documents": 9}}))
-
-    tokens = [planned for planned in plan.missing if planned.stage == "tokens"]
-    assert sum(planned.estimated_seconds for planned in tokens) == pytest.approx(300)
 
 
 def test_a_damaged_output_is_made_again_and_the_plan_says_so(tmp_path: Path):
@@ -274,19 +225,6 @@ def test_what_a_newer_tokflow_made_is_named_and_never_built_over(tmp_path: Path)
         ("tokens", "a.jsonl", ForeignOutputError)
     ]
     assert content(tokens) == before
-
-
-def test_a_plan_keeps_no_manifest_that_nothing_is_decided_by(tmp_path: Path):
-    fields: dict[str, Any] = {"exports": ["bin"], "split": {**NAMED, "scope": "dataset"}}
-    built(tmp_path, **fields)
-
-    plan = make_plan(declare_small(tmp_path, **fields))
-
-    assert plan.is_up_to_date
-    assert {of.stage for of in plan.graph.outputs() if "stored" in vars(of)} == {
-        "tokenizer",
-        "tokens",
-    }
 
 
 def test_a_plan_of_200_unbuilt_files_takes_no_more_calls_for_each_than_one_of_30(

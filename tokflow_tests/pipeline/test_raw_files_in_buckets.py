@@ -15,7 +15,6 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
-from tokflow.store.store import Store
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import SMALL, TEXTS, build, write_raw
 
@@ -125,32 +124,3 @@ def test_a_large_file_is_read_in_ranges_each_of_them_once(
     assert shard.manifest.counts["num_documents"] == 3000
     raw = [each for each in object_store.requests[before:] if each.key.startswith("raw/")]
     assert sum(each.received for each in raw) < 1.5 * 3_050_000
-
-
-def test_a_tokenizer_is_trained_on_them(object_store: ObjectStore, tmp_path: Path):
-    put(object_store, TEXTS)
-    tokenizer = {"kind": "trained", "vocab_size": 270, "pattern": "gpt2"}
-    dataset = declared(object_store, tmp_path, tokenizer=tokenizer, exports=["bin"])
-
-    build(dataset)
-
-    assert make_plan(dataset).is_up_to_date
-
-
-def test_a_store_on_this_disk_has_copies_and_asks_for_no_file_again(
-    object_store: ObjectStore, tmp_path: Path
-):
-    put(object_store, TEXTS)
-    dataset = declared(object_store, tmp_path, store="store")
-    build(dataset)
-    put(object_store, {"b.jsonl": ["another"]})
-
-    with object_store.counted() as planned:
-        plan = make_plan(declared(object_store, tmp_path, store="store"))
-    with object_store.counted() as built:
-        build(declared(object_store, tmp_path, store="store"))
-
-    assert {of.name for of in plan.missing if of.stage == "tokens"} == {"b.jsonl"}
-    assert (planned["HEAD"], planned["GET"]) == (0, 0)
-    assert built["HEAD"] <= 4
-    assert dataset.store == Store(tmp_path / "store")

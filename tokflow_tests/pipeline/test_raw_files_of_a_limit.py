@@ -109,19 +109,6 @@ def test_a_second_run_makes_nothing_and_verify_finds_nothing(tmp_path: Path):
     assert content(tmp_path / "store") == before
 
 
-def test_the_same_bytes_come_of_a_store_that_had_other_files_and_limits(tmp_path: Path):
-    fresh = limited(tmp_path / "fresh", FILES, characters=6)
-    build(fresh)
-    used = limited(tmp_path / "used", {"b.jsonl": ["b", "bb"], "c.jsonl": ["c"]}, characters=99)
-    build(used)
-
-    build(limited(tmp_path / "used", FILES, characters=6))
-
-    for name in ("bin", "parquet"):
-        one, other = (tmp_path / of / "store/tiny/exports" / name for of in ("fresh", "used"))
-        assert content(one / "latest") == content(other / "latest")
-
-
 def test_a_file_that_comes_or_goes_moves_the_limit_in_those_behind_it_alone(tmp_path: Path):
     dataset = limited(tmp_path, FILES, documents=6)
     build(dataset)
@@ -253,14 +240,3 @@ def test_what_does_not_go_with_a_limit_of_the_dataset_is_refused(
     documents = {"limit": {"scope": "dataset", "documents": 3}}
     with pytest.raises(ConfigError, match=message):
         declare(tmp_path, FILES, **{"documents": documents, **fields})
-
-
-def test_a_tokenizer_is_trained_on_the_files_that_it_names_without_the_limit(tmp_path: Path):
-    tokenizer = {"kind": "trained", "vocab_size": 300, "files": "b.jsonl"}
-    documents = {"limit": {"scope": "dataset", "documents": 1}}
-
-    built = build(declare(tmp_path, FILES, tokenizer=tokenizer, documents=documents))
-
-    assert [*built.made[0].manifest.parents] == ["b.jsonl"]
-    assert built.made[0].manifest.details["origin"]["num_documents"] == 2
-    assert [*built.partitions] == ["a.jsonl"]

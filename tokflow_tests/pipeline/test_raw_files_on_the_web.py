@@ -1,6 +1,5 @@
 """Raw files of web servers and of the hub, of a dataset whose store is remote."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -105,20 +104,3 @@ def test_bytes_of_the_hub_that_are_not_those_of_the_commit_become_no_tokens(
     assert "found sha256 " in str(failed.error)
     keys = object_store.keys()
     assert not [key for key in keys if "/manifests/tokens/" in key]
-
-
-def test_a_file_of_the_hub_is_read_as_it_arrives(
-    hub: Hub, object_store: ObjectStore, tmp_path: Path
-):
-    commit = hub.push("org/name", {"data/train.jsonl": LINES})
-    dataset = declared(object_store, tmp_path, "hf://datasets/org/name")
-
-    build(dataset)
-
-    manifest = graph_of(dataset).tokens("data/train.jsonl").manifest()
-    origin = {"hub_id": "org/name", "commit": commit, "path": "data/train.jsonl"}
-    assert manifest.details["origin"] == origin
-    digest = hashlib.sha256(LINES).hexdigest()
-    assert manifest.details["raw_version"]["sha256"] == digest
-    assert not copies_in(object_store)
-    assert make_plan(dataset).is_up_to_date

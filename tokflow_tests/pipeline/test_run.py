@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,7 @@ import tokflow
 from tokflow.errors import BadDocumentError, MissingOutputError
 from tokflow.pipeline import run
 from tokflow.pipeline.mixture import graph_of
-from tokflow.pipeline.results import Reporter, StageBegun, StageResult
+from tokflow.pipeline.results import Reporter, StageResult
 from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.split.spans import write_split
 from tokflow.tokens.shard import TokenShard
@@ -34,18 +32,6 @@ EVERYTHING: dict[str, Any] = {
 
 def stages_of(made: tuple[StageResult, ...]) -> list[tuple[str, str]]:
     return [(one.output.stage, one.output.name) for one in made]
-
-
-def test_building_again_makes_nothing_and_touches_nothing(tmp_path: Path):
-    dataset = declare(tmp_path, FILES, **EVERYTHING)
-    first = build(dataset)
-    before = touched(tmp_path)
-
-    second = build(dataset)
-
-    assert second.num_new == 0
-    assert [made.manifest for made in second.made] == [made.manifest for made in first.made]
-    assert touched(tmp_path) == before
 
 
 def test_one_bad_file_stops_no_other_and_completes_the_dataset_when_it_is_fixed(tmp_path: Path):
@@ -103,17 +89,6 @@ def test_some_partitions_are_built_and_exports_left_alone_until_all_are(tmp_path
         "parquet",
         "pickle",
     ]
-
-
-def test_with_scope_dataset_one_partition_alone_has_its_tokens_and_waits_for_the_others(
-    tmp_path: Path,
-):
-    dataset = declare(tmp_path, FILES, **EVERYTHING)
-
-    built = build_dataset(dataset, partitions=["c.jsonl"])
-
-    assert built.failed == ()
-    assert [made.output.stage for made in built.made] == ["tokenizer", "tokens"]
 
 
 def test_with_scope_dataset_what_waits_for_a_bad_file_is_said_once(tmp_path: Path):
@@ -176,37 +151,6 @@ def test_a_missing_output_says_which_asset_to_materialize(tmp_path: Path):
     )
 
 
-def test_a_reporter_hears_of_every_stage_output_and_byte(tmp_path: Path):
-    heard: list[Any] = []
-
-    class Listener(Reporter):
-        def begun(self, begun: StageBegun) -> None:
-            heard.append((begun.stage, begun.num_outputs))
-
-        def advance(self, num_documents: int, num_bytes: int) -> None:
-            heard.append((num_documents, num_bytes))
-
-        def made(self, made: StageResult) -> None:
-            heard.append(made.output.asset)
-
-    dataset = declare(tmp_path, {"a.jsonl": ["ab", "é"]}, exports=["parquet"])
-    build_dataset(dataset, reporter=Listener())
-
-    assert [entry for entry in heard if entry != ("raw", 1)] == [
-        ("tokenizer", 1),
-        "tiny/tokenizer",
-        ("tokens", 1),
-        (2, 4),
-        "tiny/tokens (partition a.jsonl)",
-        ("split", 1),
-        "tiny/split (partition a.jsonl)",
-        ("sequences", 1),
-        "tiny/sequences (partition a.jsonl)",
-        ("export", 1),
-        "tiny/exports/parquet",
-    ]
-
-
 def test_tokenize_and_save_returns_the_folder_of_the_export_and_does_no_work_twice(tmp_path: Path):
     write_texts(tmp_path / "a.jsonl", ["ab", "c"])
 
@@ -256,27 +200,6 @@ def test_tokenize_and_save_builds_what_the_yaml_would(
     )
 
     assert content(by_call) == content(by_yaml)
-
-
-def test_importing_tokflow_imports_little_and_the_core_neither_dagster_nor_pandas(tmp_path: Path):
-    write_texts(tmp_path / "a.jsonl", ["ab"])
-    code = """
-import sys, tokflow
-print(sorted({"numpy", "pyarrow", "yaml"} & set(sys.modules)))
-for format in ("bin", "parquet", "pickle"):
-    tokflow.tokenize_and_save(sys.argv[1], tokenizer="bytes", output=sys.argv[2], format=format)
-heavy = {"dagster", "pandas", "transformers", "torch", "fsspec", "typer", "rich"}
-print(sorted(heavy & set(sys.modules)))
-"""
-
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "a.jsonl"), str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert done.stdout == "[]\n[]\n"
 
 
 def test_after_a_verdict_a_split_waits_for_no_tokens_of_before(tmp_path: Path):

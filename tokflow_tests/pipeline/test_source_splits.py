@@ -11,7 +11,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow_tests.hub import Hub
-from tokflow_tests.outputs import new_in, parts, tokens_of
+from tokflow_tests.outputs import parts, tokens_of
 from tokflow_tests.tiny import build, declare, ids
 
 TRAIN, TEST = "data/train-00000-of-00001.jsonl", "data/test-00000-of-00001.jsonl"
@@ -48,24 +48,6 @@ def test_the_splits_of_the_source_become_parts_and_others_are_not_fetched(hub: H
     ]
 
 
-def test_a_new_commit_builds_what_is_new_in_it_alone(hub: Hub, tmp_path: Path):
-    dataset = declared(tmp_path)
-    build(dataset)
-    hub.push("team/texts", {TEST: b'{"text":"three"}\n', "README.md": b"# Texts"})
-
-    plan = make_plan(dataset)
-    built = build(dataset)
-    after = make_plan(dataset)
-
-    assert [planned.name for planned in plan.missing if planned.stage == "tokens"] == [TEST]
-    assert new_in(built) == [
-        *((stage, TEST) for stage in ("tokens", "split")),
-        ("export", "bin"),
-    ]
-    assert after.is_up_to_date
-    assert after.num_remote == 0
-
-
 def test_an_export_names_the_commit_and_inspect_shows_it(hub: Hub, tmp_path: Path, capsys):
     dataset = declared(tmp_path)
     build(dataset)
@@ -77,17 +59,6 @@ def test_an_export_names_the_commit_and_inspect_shows_it(hub: Hub, tmp_path: Pat
 
     assert output.manifest().details["commits"] == {"team/texts": commit}
     assert f"of the hub   team/texts at {commit}" in capsys.readouterr().out
-
-
-def test_another_name_of_a_split_is_another_recipe_of_no_file(tmp_path: Path):
-    """What decides the split of a file is the part that takes it, not how its source calls it."""
-    recipe = graph_of(declared(tmp_path)).split(TRAIN)
-    build(declared(tmp_path))
-
-    assert recipe.recipe.config["parts"] == [
-        ["train", {}],
-        ["validation", {"characters": 0}],
-    ]
 
 
 def test_groups_are_of_files_of_one_split(hub: Hub, tmp_path: Path):

@@ -80,18 +80,6 @@ def test_few_documents_are_cut_by_characters_so_that_no_part_is_empty(tmp_path: 
     }
 
 
-@pytest.mark.parametrize(
-    ("num_bytes", "share"), [(10**6, 0.1), (10**8, 0.01), (10**10, 0.001), (10**15, 0.001)]
-)
-def test_validation_is_a_smaller_share_of_more_text(num_bytes: int, share: float):
-    count = suggestion._Count(num_documents=10**5, num_characters=10**6, is_all=False)
-
-    parts = suggestion._split(count, num_bytes)["parts"]
-
-    assert parts["validation"] == {"hash_fraction": share}
-    assert parts["train"]["hash_fraction"] + share == 1
-
-
 def test_of_large_documents_the_share_is_such_that_some_are_drawn():
     count = suggestion._Count(num_documents=100, num_characters=10**8, is_all=True)
 
@@ -106,19 +94,6 @@ def test_no_more_is_read_than_it_takes(tmp_path: Path, monkeypatch: pytest.Monke
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     assert not suggestion._count(paths, DocumentsConfig()).is_all
     assert "on_bad_document" not in suggest([f"{tmp_path}/*"]).documents
-
-
-def test_a_trained_tokenizer_reads_the_beginning_of_much_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(suggestion, "TRAINING_CHARACTERS", 1_000_000)
-    file = tmp_path / "a.txt"
-    file.write_text("x" * 1_000_000)
-    assert suggest([str(file)]).max_characters is None
-
-    (tmp_path / "b.txt").write_text("x")
-
-    assert suggest([f"{tmp_path}/*"]).max_characters == 500_000
 
 
 @pytest.mark.parametrize(

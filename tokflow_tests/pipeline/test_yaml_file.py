@@ -9,10 +9,9 @@ import pytest
 import yaml
 
 from tokflow.errors import ConfigError
-from tokflow.pipeline.declared import list_declared, load_datasets
+from tokflow.pipeline.declared import load_datasets
 from tokflow.pipeline.yaml_file import as_template, resolve_templates
 from tokflow_tests.cli.commands import json_of
-from tokflow_tests.projects import declare_in, load_declared, make_project
 
 DEFAULTS: dict[str, Any] = {
     "tokenizer": {"kind": "bytes", "eos": "none"},
@@ -57,19 +56,6 @@ def test_a_dataset_says_what_differs_from_the_defaults_field_by_field(tmp_path: 
     assert (chars.documents.text, limit.documents, limit.characters) == ("body", None, 9)
     assert (code.tokenizer.eos, chars.tokenizer.eos) == ("none", "last")
     assert [of.name for of in chars.exports] == ["parquet", "jsonl"]
-
-
-def test_a_tokenizer_of_another_kind_has_nothing_of_the_default_one(tmp_path: Path):
-    default = {"kind": "tiktoken", "name": "gpt2", "eos": "none"}
-    datasets = {
-        name: {"raw": {"files": "*.txt"}, "tokenizer": tokenizer}
-        for name, tokenizer in {"a": {"kind": "bytes"}, "b": {"kind": "tiktoken"}}.items()
-    }
-
-    a, b = load_datasets(write(tmp_path, datasets, defaults={"tokenizer": default}))
-
-    assert (a.tokenizer.name, a.tokenizer.eos) == (None, "last")
-    assert (b.tokenizer.name, b.tokenizer.eos) == ("gpt2", "none")
 
 
 def test_short_forms_are_defaults_as_what_they_stand_for(tmp_path: Path):
@@ -142,25 +128,6 @@ def test_all_datasets_of_a_file_are_built(tmp_path: Path):
     assert [of["dataset"] for of in document["datasets"]] == ["a", "b"]
     stores = sorted((tmp_path / "data/store").glob("*/exports/bin/latest/train.bin"))
     assert [bytes(np.fromfile(of, dtype="<u2").tolist()) for of in stores] == [b"one", b"three"]
-
-
-def test_they_are_declared_by_name_beside_others_of_the_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    project = make_project(tmp_path)
-    datasets = {"a": {"raw": {"files": "{{ env.A }}"}}, "b": {"raw": 5}}
-    path = declare_in(project, "own", "own", {"defaults": DEFAULTS, "datasets": datasets})
-    monkeypatch.chdir(project)
-    monkeypatch.setenv("A", "a.txt")
-
-    assert list(list_declared()) == ["a", "b", "own"]
-    assert load_declared("a").raw.files == ("a.txt",)
-    with pytest.raises(ConfigError, match=r"document 2: datasets.b: raw: expected") as raised:
-        load_declared("b")
-    assert str(raised.value).startswith(str(path))
-    declare_in(project, "other", "a")
-    with pytest.raises(ConfigError, match=r"document 2: datasets.a; rename all but one"):
-        load_declared("a")
 
 
 VARIABLES = {"COUNT": "8192", "NAME": "abc", "ZERO": "0123", "LIST": "['a', 'b']", "YEAR": "24"}

@@ -139,13 +139,3 @@ def test_numbers_may_have_the_underscores_that_yaml_of_editors_reads_as_text(
     for written in ("102_000_000", 102_000_000):
         schema.validate(SMALL | {"documents": {"limit": {"characters": written}}})
     assert not schema.is_valid(SMALL | {"packing": {"strategy": "1_000"}})
-
-
-def test_the_description_of_every_field_is_one_line(schema: jsonschema.Draft7Validator):
-    models = schema.schema["definitions"]
-
-    assert {*Dataset.model_fields} < models["Attributes"]["properties"].keys()
-    for name, model in models.items():
-        for field, said in model.get("properties", {}).items():
-            assert said["description"].strip(), f"{name}.{field}"
-            assert "\n" not in said["description"], f"{name}.{field}"

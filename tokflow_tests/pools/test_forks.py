@@ -24,13 +24,3 @@ def test_a_forked_process_renews_what_threads_hold_and_this_one_does_not():
         assert first.lock.locked()
     assert first.num_renewed == 0
     assert forked(lambda: (forked(lambda: first.num_renewed), first.num_renewed)) == (2, 1)
-
-
-def test_what_nobody_has_is_not_kept_to_be_renewed():
-    renewed: list[int] = []
-    gone = Locked()
-    renew_in_forks(gone, lambda each: renewed.append(each.num_renewed))
-
-    del gone
-
-    assert forked(lambda: renewed) == []

@@ -49,16 +49,6 @@ def test_a_remote_file_is_a_complete_copy_in_the_store(server: Server, tmp_path:
     check_unchanged(raw)
 
 
-def test_an_unchanged_remote_file_costs_one_question(server: Server, tmp_path: Path):
-    first = read_raw_file(source_of(server.url), store=tmp_path)
-    server.requests.clear()
-
-    second = read_raw_file(source_of(server.url), store=tmp_path)
-
-    assert server.requests == ["HEAD"]
-    assert second == first
-
-
 @pytest.mark.parametrize(
     ("etag", "last_modified", "is_chunked", "num_downloads"),
     [

@@ -1,7 +1,5 @@
 import hashlib
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +11,6 @@ from tokflow.raw import (
     RawSource,
     check_unchanged,
     files,
-    read_raw_files,
 )
 from tokflow_tests.raw.fetching import read_raw_file
 
@@ -110,21 +107,6 @@ def test_a_file_that_was_just_written_is_hashed_again_whatever_its_times_are(
         check_unchanged(first)
 
 
-def test_many_files_are_hashed_together_and_their_bytes_counted(tmp_path: Path):
-    names = ["c", "a", "b"]
-    sources = [make_source(tmp_path, bytes([65 + i]) * 10, name=names[i]) for i in range(3)]
-    calls: list[tuple[int, int | None]] = []
-
-    raw_files = read_raw_files(
-        sources, store=tmp_path / "store", progress=lambda *call: calls.append(call)
-    )
-
-    assert [(key, raw.key) for key, raw in raw_files.items()] == [(n, n) for n in names]
-    assert raw_files["b"].sha256 == hashlib.sha256(b"C" * 10).hexdigest()
-    assert calls == [(10, 30), (20, 30), (30, 30)]
-    assert [read(source, tmp_path)[1] for source in sources] == [0, 0, 0]
-
-
 @pytest.mark.parametrize(
     "damage",
     [b"\xff no JSON" * 100, b'[1]\n{"a": 2}\nnull\n7', b'["/a', b"\n" + b"[" * 100_000],
@@ -190,23 +172,3 @@ def test_a_raw_file_that_changed_since_it_was_hashed_is_an_error(tmp_path: Path)
     raw.path.unlink()
     with pytest.raises(RawFileError, match="found no such file"):
         check_unchanged(raw)
-
-
-def test_listing_urls_and_reading_local_files_loads_nothing_of_the_network(tmp_path: Path):
-    source = make_source(tmp_path)
-    code = f"""
-import sys
-from pathlib import Path
-from tokflow.raw import RawConfig, list_raw, read_raw_files
-base, urls = Path({str(tmp_path)!r}), ("https://host.test/dump/b.txt", "s3://bucket/c.txt")
-config = RawConfig(files=({source.url!r}, *urls))
-listing = list_raw(config, base=base)
-read_raw_files([source for source in listing.sources.values() if source.is_local], store=base / "s")
-unwanted = {{"urllib3", "ssl", "fsspec", "urllib.request", "http.client", "pandas", "pyarrow"}}
-print(unwanted & set(sys.modules))
-"""
-
-    command = [sys.executable, "-c", code]
-    loaded = subprocess.run(command, capture_output=True, text=True, check=True)
-
-    assert loaded.stdout == "set()\n"

@@ -237,18 +237,6 @@ def test_one_look_fetches_no_more_than_itself():
     assert source.asked == [(40 * MIB - 8, 40 * MIB), (5 * MIB, 5 * MIB + 2**16)]
 
 
-def test_columns_that_are_read_in_turns_are_each_read_on():
-    source = Source(32 * MIB)
-    with source.open() as file:
-        for step in range(16):
-            for column in (0, 8, 16, 24):
-                position = column * MIB + step * MIB // 2
-                file.seek(position)
-                assert file.read(MIB // 2) == source.content[position : position + MIB // 2]
-
-    assert sum(stop - start for start, stop in source.asked) < 1.1 * 32 * MIB
-
-
 def test_of_a_server_without_ranges_blocks_that_go_meanwhile_are_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

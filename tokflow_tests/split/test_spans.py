@@ -9,7 +9,7 @@ from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.mixture import graph_of
 from tokflow.split.spans import Split
 from tokflow.store.integrity import Reading
-from tokflow.tokens.token_source import TokenSource, mapped, taken_in_batches
+from tokflow.tokens.token_source import TokenSource, taken_in_batches
 from tokflow_tests.disks import flip
 from tokflow_tests.outputs import int64
 from tokflow_tests.tiny import build, declare, ids
@@ -174,23 +174,6 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("form", "is_untouched"),
-    [("hash_fraction", True), ("files", True), ("characters", False), ("fraction", False)],
-)
-def test_a_file_is_split_again_only_if_what_comes_before_it_decides(
-    form: str, is_untouched: bool, tmp_path: Path
-):
-    attributes = {"split": {"scope": "dataset", **FORMS[form]}}
-    two_files = declare(tmp_path, {"b.jsonl": TEXTS, "c.jsonl": ["c"]}, **attributes)
-    build(two_files)
-    before = graph_of(two_files).split("b.jsonl").fingerprint
-    three_files = declare(tmp_path, {"a.jsonl": ["new"]}, **attributes)
-    build(three_files)
-
-    assert (graph_of(three_files).split("b.jsonl").fingerprint == before) is is_untouched
-
-
 def test_a_part_of_no_characters_cuts_no_document(tmp_path: Path):
     split = {
         "parts": {"train": {"start": 0}, "held_out": {"start": 2, "characters": 0}},
@@ -201,21 +184,6 @@ def test_a_part_of_no_characters_cuts_no_document(tmp_path: Path):
     folder = build(dataset).export("bin").output.folder
 
     assert np.fromfile(folder / "train.bin", dtype="<u2").tolist() == ids("abcd")
-
-
-def test_what_was_read_of_a_mapped_file_is_given_back_and_read_again(tmp_path: Path):
-    path = tmp_path / "tokens.bin"
-    np.arange(4_000_000, dtype="<u2").tofile(path)
-    source = TokenSource((mapped(path, np.dtype("<u2")),))
-    run = source.take(np.array([1]), np.array([3_999_999]))
-    assert resident_bytes(path) == 0
-    total = int(run.sum(dtype=np.int64))
-    assert resident_bytes(path) > 7_000_000
-
-    source.release()
-
-    assert resident_bytes(path) == 0
-    assert int(run.sum(dtype=np.int64)) == total
 
 
 def resident_bytes(path: Path) -> int:

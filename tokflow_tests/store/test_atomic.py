@@ -1,4 +1,3 @@
-import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +17,6 @@ from tokflow.store.manifest import (
 )
 from tokflow.store.store import Store
 from tokflow_tests.outputs import content, edit_manifest, make_manifest
-from tokflow_tests.tiny import build, declare
 
 HOLD_FOLDER_OPEN = """
 import sys
@@ -33,25 +31,6 @@ with new_folder(Path(sys.argv[1]), Store(Path(sys.argv[1]))) as folder:
     write_manifest(folder, Manifest(recipe=recipe, dataset="d", partition=None, counts={}), run={})
     print("open", flush=True)
     sys.stdin.read()
-"""
-
-KILL_ITSELF_AT_NTH_STEP = """
-import os, signal, sys
-from pathlib import Path
-from tokflow_tests.tiny import build, declare
-
-files = {"a.jsonl": ["abc", "defgh"], "b.jsonl": ["i"]}
-dataset = declare(Path(sys.argv[1]), files, exports=["parquet", "pickle"])
-left = [int(sys.argv[2])]
-
-def kill_in_an_unfinished_folder(event, arguments):
-    if event in ("open", "os.rename", "os.mkdir") and ".tmp" in str(arguments[0]):
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(kill_in_an_unfinished_folder)
-build(dataset)
 """
 
 
@@ -137,22 +116,6 @@ def test_a_killed_process_leaves_what_no_reader_accepts_and_the_next_writer_remo
     assert [name[:5] for name in names_in(tmp_path)] == [".out."]
     write(tmp_path / "out")
     assert names_in(tmp_path) == ["out"]
-
-
-def test_a_rerun_after_kill_9_gives_the_bytes_of_a_run_in_peace(tmp_path: Path):
-    files = {"a.jsonl": ["abc", "defgh"], "b.jsonl": ["i"]}
-    peaceful = declare(tmp_path / "peaceful", files, exports=["parquet", "pickle"])
-    build(peaceful)
-    folder = tmp_path / "killed"
-    command = [sys.executable, "-c", KILL_ITSELF_AT_NTH_STEP, str(folder), "40"]
-    killed = subprocess.run(command, check=False)
-    before = names_in(folder)
-    dataset = declare(folder, files, exports=["parquet", "pickle"])
-
-    build(dataset)
-
-    assert (killed.returncode, before) == (-signal.SIGKILL, ["raw", "store"])
-    assert content(dataset.store.root) == content(peaceful.store.root)
 
 
 def test_what_a_living_process_writes_is_left_alone_and_the_first_to_end_stays(tmp_path: Path):
@@ -397,17 +360,6 @@ def test_pointing_latest_where_it_points_touches_nothing(tmp_path: Path):
     Store(tmp_path).point_latest(tmp_path / "a")
 
     assert (tmp_path / "latest").lstat().st_ino == before
-
-
-def test_a_folder_in_the_place_of_latest_is_named_and_nothing_is_left(tmp_path: Path):
-    for name in ("a", "latest"):
-        (tmp_path / name).mkdir()
-
-    with pytest.raises(OSError, match="latest'") as raised:
-        Store(tmp_path).point_latest(tmp_path / "a")
-
-    assert str(raised.value.filename) == str(tmp_path / "latest")
-    assert names_in(tmp_path) == ["a", "latest"]
 
 
 def test_a_folder_that_cannot_be_made_is_named_and_nothing_temporary(tmp_path: Path):

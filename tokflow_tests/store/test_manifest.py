@@ -1,5 +1,4 @@
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -256,18 +255,6 @@ def test_a_folder_with_the_name_of_another_fingerprint_is_refused(tmp_path: Path
         CorruptOutputError, match="expected to be in a folder called a32c539f96663b6a"
     ):
         read_manifest(tmp_path / ("0" * 16))
-
-
-def test_a_manifest_is_the_json_of_python_with_a_digest():
-    fields = {
-        "é\x00\u2028": [None, True, 1e-05, 0.30000000000000004, -(2**70), 1e300, [], {}],
-        "a": {"b": {"": '\x7f"\\/', "\U0001f600": [[1], {"c": 0.0}]}},
-    }
-    text = json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-
-    lines = sealed(fields).splitlines(keepends=True)
-
-    assert b"".join([lines[0], *lines[2:]]) == text.encode()
 
 
 def test_the_digest_can_be_checked_without_tokflow(tmp_path: Path):

@@ -75,16 +75,6 @@ def test_what_cannot_be_read_is_a_problem_of_the_store(store: Path, tmp_path: Pa
     )
 
 
-def test_what_is_no_output_is_passed_by(store: Path):
-    shutil.copytree(store / "small/tokenizer", store / "small/tokens/.a.0.1.2.tmp")
-    shutil.copytree(store / "small/tokenizer", store / "small/split/.hidden")
-    (store / "small/mine/inner").mkdir(parents=True)
-    (store / "small/tokens/a.jsonl/notes.txt").write_text("mine")
-
-    assert [type(each) for each in walk(Store(store), store)] == [StoredOutput] * NUM_OUTPUTS
-    assert problems_at(store) == []
-
-
 def test_a_partition_may_be_called_as_the_cache_of_checksums(tmp_path: Path):
     made = declare(tmp_path, {"hashes.jsonl-x/q.jsonl": ["a"], "hashes.jsonl/r.jsonl": ["b"]},
                    raw={"files": "raw/**/*.jsonl"})  # fmt: skip
@@ -106,17 +96,6 @@ def test_a_raw_file_called_manifest_is_no_manifest(text: str, store: Path):
         (folder / "manifest.json").write_text(text, encoding="latin-1")
 
     assert problems_at(store) == []
-
-
-def test_a_partition_may_be_called_manifest(store: Path):
-    folder = store / "small/tokens/x/_tokflow/manifest.json"
-    shutil.copytree(store / "small/tokens/a.jsonl", folder)
-    edit_manifest(
-        only_in(folder), lambda fields: fields.update(partition="x/_tokflow/manifest.json")
-    )
-
-    assert problems_at(store) == []
-    assert len(list(walk(Store(store), store))) == NUM_OUTPUTS + 1
 
 
 def test_an_export_with_an_output_s_name_is_walked_through(tmp_path: Path):

@@ -11,14 +11,10 @@ from tokflow.store.tables import (
     TableWriter,
     make_table,
     parquet_options,
-    parquet_source,
     read_part,
     read_parts,
-    read_table,
     repeated,
-    to_arrow,
     to_numpy,
-    to_texts,
 )
 
 SCHEMA = pa.schema(
@@ -158,45 +154,11 @@ def test_a_table_without_rows_can_be_read(tmp_path: Path):
     assert read_part(path, "train", ["sequence"])["sequence"].tolist() == []
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.uint16, np.float64, bool])
-def test_numbers_come_back_from_arrow_as_they_went(dtype):
-    for length in (0, 1, 7, 8, 9, 1000):
-        values = (np.arange(length) * 7 % 3).astype(dtype)
-
-        array = to_arrow(values)
-
-        array.validate(full=True)
-        assert array.to_pylist() == values.tolist()
-        assert to_numpy(array).dtype == values.dtype
-        assert to_numpy(array).tolist() == values.tolist()
-
-
-@pytest.mark.parametrize("dtype", [np.int64, bool])
-def test_a_slice_and_a_chunked_column_are_read_where_they_lie(dtype):
-    values = (np.arange(40) % 3).astype(dtype)
-    array = to_arrow(values)
-
-    chunked = pa.chunked_array([array.slice(3, 5), array.slice(20), array.slice(0, 0)])
-
-    assert to_numpy(array.slice(3, 5)).tolist() == values[3:8].tolist()
-    assert to_numpy(chunked).tolist() == [*values[3:8].tolist(), *values[20:].tolist()]
-
-
 def test_a_column_that_arrow_allocated_no_buffer_for_is_empty():
     column = pa.chunked_array([], type=pa.int64())
 
     assert to_numpy(column).dtype == np.int64
     assert len(to_numpy(column)) == 0
-
-
-def test_texts_are_the_strings_byte_for_byte():
-    strings = ["", "a", "é\x00\r\n", "👩‍👩‍👧"]
-
-    texts = to_texts(strings)
-
-    texts.validate(full=True)
-    assert texts.to_pylist() == strings
-    assert to_texts([]).to_pylist() == []
 
 
 def test_a_repeated_text_stands_in_every_row():
@@ -212,15 +174,3 @@ def test_a_table_lacking_a_column_is_an_error():
 
     with pytest.raises(KeyError, match="b"):
         make_table({"a": np.arange(3)}, schema)
-
-
-def test_a_small_file_is_read_from_memory_and_a_large_one_from_its_path(tmp_path, monkeypatch):
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"a": [1, 3], "b": [2, 4]}), path)
-    read = {}
-    for limit in (0, 1_000_000):
-        monkeypatch.setattr(tables, "SMALL_BYTES", limit)
-        read[type(parquet_source(path))] = read_table(path).to_pydict()
-
-    assert list(read) == [type(path), pa.BufferReader]
-    assert list(read.values()) == [{"a": [1, 3], "b": [2, 4]}] * 2

@@ -199,18 +199,6 @@ def test_the_same_files_elsewhere_are_the_same_tokenizer(tmp_path: Path):
     assert saved[0].folder.name == saved[1].folder.name
 
 
-def test_another_file_is_another_tokenizer(tmp_path: Path):
-    folder = save_json(byte_level_bpe(), tmp_path / "own", eos_token="</s>")
-    dataset = declare_texts(tmp_path, kind="huggingface", name="own")
-    before = save_tokenizer(dataset)
-    save_json(byte_level_bpe(prefix=True), folder, eos_token="</s>")
-
-    after = save_tokenizer(dataset)
-
-    assert after.folder != before.folder
-    assert after.fingerprint != before.fingerprint
-
-
 def tokens_of(folder: Path, texts: Sequence[str], tokenizer: Mapping[str, Any]) -> list[list[int]]:
     return token_lists(tokenize(declare_texts(folder, texts, **tokenizer)))
 

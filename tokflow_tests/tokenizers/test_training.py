@@ -98,19 +98,6 @@ def test_no_merge_crosses_two_documents(tmp_path: Path):
     assert json.loads(path.read_text(encoding="utf-8"))["model"]["merges"] == []
 
 
-def test_every_awkward_string_comes_back_from_its_tokens(tmp_path: Path):
-    tokenizer = tokenizers.Tokenizer.from_file(str(train(tmp_path, some_texts(), vocab_size=600)))
-    tokenizer.encode_special_tokens = True
-
-    encodings = tokenizer.encode_batch(list(awkward_strings()[::20]))
-
-    decoded = tokenizer.decode_batch(
-        [encoding.ids for encoding in encodings], skip_special_tokens=False
-    )
-    assert tuple(decoded) == awkward_strings()[::20]
-    assert tokenizer.get_vocab_size() == 600
-
-
 def test_training_stops_reading_each_file_after_so_many_characters(tmp_path: Path):
     path = train(tmp_path, ("ab", "cd", "ef"), vocab_size=1000, max_characters=3)
 

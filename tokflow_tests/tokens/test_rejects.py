@@ -4,27 +4,10 @@ from pathlib import Path
 import pytest
 
 from tokflow.documents import ranges
-from tokflow.tokens.rejects import MAX_REASONS, OTHERS, REASONS, reason_of, rejects_by_reason
+from tokflow.tokens.rejects import MAX_REASONS, OTHERS, REASONS, rejects_by_reason
 from tokflow_tests.tiny import declare, tokenize
 
 REJECT = {"on_bad_document": "reject"}
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (
-            "expected a string in 'text', found the number 5",
-            "a string in 'text', found the number …",
-        ),
-        (
-            "expected a JSON object, found b'{bad' (JSON is malformed: byte 1)",
-            "a JSON object, found …",
-        ),
-    ],
-)
-def test_rejects_of_one_reason_have_one_name(text: str, reason: str):
-    assert reason_of(text) == reason
 
 
 @pytest.mark.parametrize("range_bytes", [64_000_000, 40])  # one segment, and several

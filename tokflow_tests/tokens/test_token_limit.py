@@ -11,7 +11,6 @@ from tokflow.errors import TokenizerError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.tokens import stage
-from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.outputs import problems_of, token_lists
 from tokflow_tests.tiny import EOS, build, declare, declare_texts, ids, many_ids, tokenize
@@ -53,24 +52,6 @@ def test_nothing_behind_the_limit_is_read_bad_or_an_error(tmp_path: Path):
 
     assert token_lists(shard) == [A]
     assert (shard.manifest.counts["num_rejects"], shard.manifest.counts["num_bytes"]) == (0, 1)
-
-
-def test_little_more_text_is_tokenized_than_the_limit_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    encoded, encode = [], DocumentEncoder.encode
-    monkeypatch.setattr(source, "_MIN_READ_BYTES", 10)
-
-    def counted(self, batch):
-        encoded.append(len(batch.rows) if batch.tokens is None else 0)
-        return encode(self, batch)
-
-    monkeypatch.setattr(DocumentEncoder, "encode", counted)
-
-    shard = shard_of(tmp_path, *["eight by"] * 1_000, tokens=90)
-
-    assert len(token_lists(shard)) == 10
-    assert sum(encoded) < 250  # the first 4 kB are looked at together
 
 
 def grouped(folder: Path, **more: Any) -> Dataset:

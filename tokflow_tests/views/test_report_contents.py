@@ -10,7 +10,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.views.report_facts import ShardSample, StoreFacts, find_excerpts, shown_tokens
 from tokflow.views.report_page import make_report
-from tokflow.views.report_pictures import count_ids, length_pictures, open_texts
+from tokflow.views.report_pictures import count_ids, open_texts
 from tokflow_tests.chats import PLAIN, chat, chat_dataset
 from tokflow_tests.pipeline.test_mixture import declare_mixture
 from tokflow_tests.tiny import EOS, build, declare, declare_small, many_ids, tokenize
@@ -90,18 +90,6 @@ def test_an_excerpt_has_the_documents_of_a_sequence_with_their_boundaries_and_pa
     }
     page = make_report(facts.plan.dataset).html.decode().partition('class="text"')[2]
     assert page.index("2 padding") < page.index("a.jsonl:0") < page.index(">a</")
-
-
-def test_no_more_documents_and_sequences_are_looked_at_than_a_report_may(
-    small: StoreFacts, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.views.report_pictures.MAX_DOCUMENTS", 7)
-    monkeypatch.setattr("tokflow.views.report_pictures.MAX_SEQUENCES", 4)
-
-    documents, *_, segments = length_pictures(small)
-
-    assert documents.note.startswith("7 documents, the first of each of 3 files")
-    assert segments.note.startswith("3 sequences of 3 files")  # an equal share of each
 
 
 def test_chats_have_a_section_with_their_numbers(tmp_path: Path, small: StoreFacts):

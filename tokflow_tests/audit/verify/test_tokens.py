@@ -1,6 +1,5 @@
 """`verify` of a token shard that has segments: it names what is there, and reads it in batches."""
 
-import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +8,11 @@ import numpy as np
 import pytest
 
 from tokflow.audit.verify import tokens
-from tokflow.audit.verify.tokens import too_large, verify_tokens
+from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.documents import ranges
 from tokflow.pipeline.mixture import graph_of
 from tokflow.store.manifest import read_manifest
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow_tests.chats import chat, chat_dataset
 from tokflow_tests.outputs import edit_manifest, stored
 from tokflow_tests.tiny import build, copy_of
@@ -125,24 +123,3 @@ def test_memory_does_not_grow_with_the_tokens_of_chats(
 
 
 STATUS = Path("/proc/self/status")
-
-
-def mapped_kilobytes() -> int:
-    """Return how much of mapped files is in memory."""
-    found = re.search(r"RssFile:\s+(\d+) kB", STATUS.read_text())
-    assert found is not None
-    return int(found[1])
-
-
-@pytest.mark.skipif(not STATUS.exists(), reason="Linux tells what is in memory")
-def test_memory_does_not_grow_with_the_ids_that_were_looked_at(tmp_path: Path):
-    path = tmp_path / "tokens.bin"
-    with path.open("wb") as file:
-        file.truncate(100_000_000)
-    tokens = TokenSource((mapped(path, np.dtype("<u2")),))
-    before = mapped_kilobytes()
-
-    problems = list(too_large("here", tokens, 5))
-
-    assert problems == []
-    assert mapped_kilobytes() - before < 20_000

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from tokflow.audit.verify.verification import Verification, verify_dataset, veri
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw.hashes import HashCache, stamp_of
-from tokflow.store.manifest import Manifest, Recipe, read_manifest
 from tokflow_tests.tiny import copy_of, declare_small, write_raw
 
 DAMAGED = "its parents are damaged (tokens of a.jsonl): not compared with it"
@@ -60,16 +58,6 @@ def test_a_damaged_shard_is_the_one_problem_of_all_that_was_made_from_it(
     assert notes["split of a.jsonl"] == notes["sequences of a.jsonl"] == (DAMAGED,)
     assert notes["export bin"] == notes["export parquet"] == (DAMAGED,)
     assert notes["split of b.jsonl"] == ()
-
-
-def test_verify_of_an_export_alone_names_the_shard_and_not_the_export(small: Dataset):
-    path = flip(file_of(small, "a.jsonl", "tokens.bin"))
-
-    export, shard = verify_path(small.folder / "exports/bin/latest")
-
-    assert (export.name, export.problems, export.notes) == ("export bin", (), (DAMAGED,))
-    assert shard.name == "tokens of a.jsonl"
-    assert shard.problems[0].startswith(f"{path}: expected sha256 ")
 
 
 def remember(dataset: Dataset, path: Path, *, sha256: str) -> None:
@@ -156,21 +144,3 @@ def test_a_shard_that_the_config_does_not_allow_now_is_not_said_to_be_missing(tm
     assert (
         "found one with 1 in rejects.jsonl, more than documents.on_bad_document allows" in problem
     )
-
-
-@pytest.mark.parametrize("whole", ["store", "dataset"])
-def test_each_manifest_is_read_once_however_many_outputs_are_made_from_it(
-    whole: str, small: Dataset, monkeypatch: pytest.MonkeyPatch
-):
-    times: Counter[Path] = Counter()
-
-    def read(folder: Path, *expected: Recipe | None) -> Manifest:
-        times[folder] += small.folder in folder.parents and "tokenizer" not in folder.parts
-        return read_manifest(folder, *expected)
-
-    for module in ("manifest", "store"):
-        monkeypatch.setattr(f"tokflow.store.{module}.read_manifest", read)
-    verified = list(verify_dataset(small) if whole == "dataset" else verify_path(small.folder))
-
-    assert problems_of(verified) == {}
-    assert set((+times).values()) == {1}

@@ -194,17 +194,6 @@ def test_a_split_whose_counts_do_not_close_is_found(small: tuple[Dataset, BuildG
     ]
 
 
-def test_a_split_that_does_not_count_its_longest_document_yet_is_well(
-    small: tuple[Dataset, BuildGraph],
-):
-    _, graph = small
-    folder = graph.split("a.jsonl").folder
-
-    edit_manifest(folder, lambda fields: fields["counts"].pop("train.num_tokens_of_longest"))
-
-    assert verify_split(graph.open_split("a.jsonl")) == []
-
-
 def test_other_tokens_of_a_cut_span_are_found_where_its_text_is(tmp_path: Path):
     made, graph = built(tmp_path, split=SPLITS["cut"])
     folder = graph.split("a.jsonl").folder
@@ -403,15 +392,3 @@ def test_a_raw_file_with_more_documents_than_the_shard_is_found(small: tuple[Dat
     )
 
     assert problems == [f"{shard.folder}: expected all documents of the raw file, found 4"]
-
-
-def test_reading_the_raw_file_stops_where_it_is_asked_to(small: tuple[Dataset, BuildGraph]):
-    made, graph = small
-    shard = graph.open_tokens("b.jsonl")
-    edit_ids(shard.folder / "tokens.bin", -2, ord("8"))
-
-    problems = verify_against_raw(
-        graph.raw("b.jsonl"), shard, made.documents, graph.encoding, max_characters=5
-    )
-
-    assert problems == []

@@ -86,3 +86,11 @@ def test_rows_that_arrow_cannot_join_are_halved_and_tried_again():
 
     assert [row for batch, _ in found for row in batch["row"].to_pylist()] == list(range(10))
     assert found[-1][1] == 2
+
+
+def test_a_row_that_arrow_cannot_read_is_not_called_damaged(tmp_path: Path):
+    said = r"expected what pyarrow .* can read, found Nested"
+    rows: Any = ShortLists(0)
+
+    with pytest.raises(RawFileError, match=said), parquet.undamaged(tmp_path):
+        list(parquet._decoded(rows, 0, [], 8, 8))

@@ -68,19 +68,6 @@ def test_a_file_that_is_on_its_way_is_no_damage(built: Dataset) -> None:
     assert path.is_file()
 
 
-def test_a_file_that_another_thread_fetches_is_not_taken_from_it(
-    built: Dataset, object_store: ObjectStore
-) -> None:
-    path = _tokens(built)
-    object_store.fail("slow", "GET", seconds=0.5)
-    with object_store.counted() as count, ThreadPoolExecutor(1) as pool:
-        size = pool.submit(_size, path)
-        wait_until(part_path(path).exists)
-        built.store.forget(path)
-        assert _size(path) == size.result()
-    assert count["GET"] == 1
-
-
 def _size(path: Path) -> int:
     return fetched(path).stat().st_size
 

@@ -128,22 +128,6 @@ def test_segments_that_one_machine_makes_stay_there_and_a_killed_run_goes_on(
     _check_is_as_here(there, tmp_path)
 
 
-def test_gc_removes_segments_that_stayed_here(tmp_path: Path, object_store: ObjectStore) -> None:
-    there = _declared(tmp_path, f"{object_store.url}/store")
-    build(there)
-    left = there.folder / "tokens/a.jsonl/.0123456789abcdef.segments-here"
-    (left / "00000").mkdir(parents=True)
-    (left / "00000/tokens-00000.bin").write_bytes(b"12345")
-    before = object_store.keys()
-
-    found = find_garbage(there, keep=1)
-    remove_all(there.store, found)
-
-    assert found == {left: 5}
-    assert not left.exists()
-    assert object_store.keys() == before
-
-
 def test_so_it_is_where_worker_processes_make_and_join_them_though_the_cache_was_removed(
     tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

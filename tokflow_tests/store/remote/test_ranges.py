@@ -80,20 +80,6 @@ def _received(store: ObjectStore, before: int, ending: str = "") -> int:
     return sum(of.received for of in store.requests[before:] if of.key.endswith(ending))
 
 
-def test_an_export_is_a_copy_of_tokens_that_another_machine_made(
-    tmp_path: Path, object_store: ObjectStore
-):
-    store = object_store.with_new_bucket()
-    _build(tmp_path, store, ["bin"])
-    shutil.rmtree(tmp_path / "elsewhere")
-
-    _build(tmp_path, store, ["bin", {"format": "bin", "name": "again"}])
-
-    there = store.contents()
-    first, again = (there[key] for key in sorted(there) if key.endswith("/train.bin"))
-    assert first == again
-
-
 def test_of_each_format_that_is_mapped_no_more_comes_than_the_beginning(
     tmp_path: Path, object_store: ObjectStore
 ):

@@ -10,8 +10,6 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tokflow.documents import DocumentsConfig
 from tokflow.documents.batch import ParsedBatch
@@ -296,29 +294,7 @@ def test_a_prompt_and_a_completion_of_messages_are_joined(name: str, tmp_path: P
     ]
 
 
-MESSAGE = st.fixed_dictionaries(
-    {"role": st.sampled_from(["system", "user", "assistant"]), "content": st.text(max_size=9)},
-    optional={"name": st.text(max_size=3), "weight": st.integers(0, 1)},
-)
 NAMES = {"system": "system", "user": "human", "assistant": "gpt"}
-
-
-@given(st.lists(MESSAGE, min_size=1, max_size=5), st.integers(0, 4))
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_each_layout_gives_the_chat_that_messages_give(messages: list[dict[str, Any]], cut: int):
-    others = [{key: value for key, value in of.items() if key[0] in "nw"} for of in messages]
-    pairs = zip(messages, others, strict=True)
-    sharegpt = [{"from": NAMES[m["role"]], "value": m["content"], **more} for m, more in pairs]
-    cut = min(cut, len(messages) - 1)
-    halves = {"prompt": messages[:cut], "completion": messages[cut:]}
-
-    expected = chat_of({"m": messages}, messages="m")
-
-    assert chat_of({"m": sharegpt}, messages="m", chat_format="sharegpt") == expected
-    if cut:
-        fields = {"prompt": "prompt", "completion": "completion", "chat_format": "messages"}
-        joined = chat_of(halves, **fields)
-        assert (joined.messages, joined.first_supervised) == (expected.messages, cut)
 
 
 def test_lists_of_messages_where_texts_are_declared_name_the_format(tmp_path: Path):

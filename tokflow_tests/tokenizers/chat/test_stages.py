@@ -9,11 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.cli.summary import left_out
 from tokflow.exports.stage import parts_of
-from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.pools.pool import ignore
@@ -27,7 +25,7 @@ from tokflow_tests.chats import (
     write_chats,
 )
 from tokflow_tests.outputs import stored
-from tokflow_tests.tiny import declare, tokenize, write_texts
+from tokflow_tests.tiny import declare, tokenize
 from tokflow_tests.tokenizers.chat.test_renderer import of_transformers, transformers_tokenizer
 
 
@@ -102,24 +100,6 @@ def expected_rows(
     return [[i for i, _ in row] for row in padded], [[bit for _, bit in row] for row in padded]
 
 
-def test_a_text_dataset_has_no_mask_anywhere(tmp_path: Path):
-    write_texts(tmp_path / "raw/a.jsonl", ["ab", "c"])
-    dataset = make_dataset(
-        {"name": "plain", "raw": {"files": "raw/*"}, "tokenizer": {"kind": "bytes"},
-         "packing": {"sequence_length": 4}, "exports": ["parquet", "bin"], "store": "store"},
-        base=tmp_path, where="test",
-    )  # fmt: skip
-    built = build_dataset(dataset)
-
-    shard = graph_of(dataset).open_tokens("a.jsonl")
-    assert not shard.has_loss_mask
-    assert not (shard.folder / "loss_mask.bin").exists()
-    assert "num_loss_tokens" not in shard.manifest.counts
-    assert "lost" not in built.export("bin").manifest.details
-    [path] = built.export("parquet").output.folder.glob("train-*.parquet")
-    assert "loss_mask" not in pq.read_schema(path).names
-
-
 def test_a_run_names_the_formats_that_lost_the_mask_or_where_chats_begin(tmp_path: Path):
     of_one = {"format": "jsonl", "columns": ["loss_mask"], "packing": {"strategy": "one_document"}}
     megatron = {"format": "megatron", "loss_mask": True}
@@ -171,30 +151,6 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     )
     if value != 7:  # which is True, as 1 is
         assert any("loss mask of token" in problem for problem in found)
-
-
-def test_a_token_of_a_chat_is_traced_to_its_characters(tmp_path: Path):
-    chats = [chat("ab", "größe"), chat("xyz", "ok")]
-    # BOS and EOS are characters of the text, which begins and ends with them.
-    template = "<|bos|>" + MARKED.replace("{{ '\n' }}{% endfor", "{% endfor")
-    around = {"bos": "first", "bos_token": "<|bos|>"}
-    built = build_dataset(
-        chat_dataset(tmp_path, chats, template=template, tokenizer=around, exports=["bin"])
-    )
-    made = transformers_tokenizer(tmp_path, template)
-    texts = [made.apply_chat_template(messages, tokenize=False) for messages in chats]
-    offsets = [made(text, add_special_tokens=False, return_offsets_mapping=True) for text in texts]
-    first = len(offsets[0]["input_ids"])
-    folder = built.export("bin").output.folder
-
-    for document, start in ((0, 0), (1, first)):
-        places = offsets[document]["offset_mapping"]
-        for token in (0, len(places) // 2, len(places) - 1):
-            [origin] = trace_tokens(
-                folder, part="train", start=start + token, stop=start + token + 1
-            )
-            assert (origin.row, origin.char_start, origin.char_stop) == (document, *places[token])
-            assert origin.text == texts[document][slice(*places[token])]
 
 
 def test_a_limit_counts_the_characters_that_the_template_writes(tmp_path: Path):

@@ -284,16 +284,6 @@ def test_on_one_core_awkward_is_imported_for_many_short_texts_alone(
     assert len(engine.encode(pa.array(["long " * 9_000], pa.large_string())).offsets) == 2
 
 
-@pytest.mark.parametrize("engine", ["gigatoken", "reference"])
-def test_a_batch_may_hold_no_document(engine: str, tmp_path: Path):
-    tokenizer = saved(tmp_path)
-
-    encoded = open_engine(tokenizer, choice=engine).engine.encode(pa.array([], pa.large_string()))
-
-    assert encoded.token_ids.tolist() == []
-    assert encoded.offsets.tolist() == [0]
-
-
 @pytest.mark.parametrize("in_text", ["ordinary", "control"])
 @pytest.mark.parametrize("num_cores", [1, 3])
 @pytest.mark.parametrize("times", [1, 2_000], ids=["short", "long"])
@@ -324,13 +314,3 @@ def test_bytes_show_special_ids_by_name_and_broken_text_as_a_mark(tmp_path: Path
 
     assert open_reference(tokenizer).decode([257, 97, 0xC3, 256]) == "<bos>a\ufffd<eos>"
     assert open_engine(tokenizer).reason == "the bytes need no other engine"
-
-
-def test_buffers_of_a_slice_are_those_of_the_whole():
-    texts = pa.array(["ab", "c", "def"], pa.large_string())
-
-    offsets, data = text_buffers(texts.slice(1, 2))
-
-    assert offsets.tolist() == [2, 3, 6]
-    assert bytes(data[2:6]) == b"cdef"
-    assert offsets.dtype == np.int64

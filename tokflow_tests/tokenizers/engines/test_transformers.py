@@ -10,7 +10,6 @@ from tokflow.pipeline.run import make_output
 from tokflow.store.manifest import read_manifest
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines.reference import open_reference
-from tokflow.tokenizers.hub import files_to_take
 from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import letter_ids, write_letters
@@ -196,23 +195,6 @@ def test_what_a_tokenizers_config_says_besides_is_kept_where_it_is_converted(tmp
     assert kept["eos_token"] == "</s>"
     files = {path.name for path in saved.folder.iterdir()} - {"_tokflow"}
     assert files == {"tokenizer.json", "tokenizer_config.json"}
-
-
-@pytest.mark.parametrize(
-    ("published", "trust", "taken"),
-    [
-        (
-            ["tokenizer.json", "vocab.json", "a.py", "generation_config.json"],
-            True,
-            ["generation_config.json", "tokenizer.json"],
-        ),
-        (["vocab.json", "a.py", "model.bin", "merges.txt"], False, ["merges.txt", "vocab.json"]),
-        (["spiece.model", "a.py", "deep/b.py"], True, ["a.py", "spiece.model"]),
-        (["README.md", "model.safetensors"], True, []),
-    ],
-)
-def test_a_tokenizers_files_are_known_by_name(published: list[str], trust: bool, taken: list[str]):
-    assert files_to_take(published, trust_remote_code=trust) == taken
 
 
 def test_what_the_code_raises_at_a_text_is_an_error(tmp_path: Path):
