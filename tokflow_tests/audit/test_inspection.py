@@ -1,4 +1,3 @@
-import shutil
 from pathlib import Path
 
 import pytest
@@ -73,17 +72,6 @@ def test_a_stream_shows_its_first_tokens(path: str, store: Path):
         ("a.jsonl:0", "one<eos>"),
         ("a.jsonl:1", "two and a half<eos>"),
     ]
-
-
-def test_without_its_tokenizer_an_output_shows_ids(store: Path):
-    shutil.rmtree(store / "tokenizer")
-
-    inspection = inspect_output(store / "exports/bin")
-
-    assert inspection.tokenizer is None
-    assert inspection.notes == ("its tokenizer is not in this store: tokens are shown as ids",)
-    first = inspection.excerpts[0].segments[0]
-    assert (first.text, first.token_ids) == (None, (111, 110, 101, 256))
 
 
 def test_a_file_that_is_cut_short_is_named(store: Path):

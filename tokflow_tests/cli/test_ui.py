@@ -88,19 +88,3 @@ def test_a_project_s_own_definitions_are_loaded_under_the_name_of_dagster_dev(
 
     assert location is not None
     assert (location.name, list(location.options)) == PROJECTS[pyproject]
-
-
-def test_state_is_where_tokflow_run_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
-
-    def home() -> str:
-        return str(json_of("ui")["dagster_home"])
-
-    assert home() == str(tmp_path / ".dagster")
-    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    assert home() == str(tmp_path / ".dagster")
-    (tmp_path / "dagster.yaml").write_text("storage: {sqlite: {base_dir: state}}\n")
-    assert home() == str(tmp_path)
-    monkeypatch.setenv("DAGSTER_HOME", "/another")
-    assert home() == "/another"

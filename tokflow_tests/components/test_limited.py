@@ -54,19 +54,6 @@ def test_the_build_job_takes_files_until_the_limit_and_records_these_alone(limit
     assert [event for event in second.all_events if event.is_step_materialization] == []
 
 
-def test_partitions_are_those_that_the_limit_takes_now(built: Case):
-    built.write("a", "one\n")
-
-    result = build(built)
-
-    assert result.success, failure(result)
-    assert built.partitions() == ["a.txt", "b.txt"]
-    built.remove("a")
-    assert build(built).success
-    assert built.partitions() == ["b.txt", "c.txt"]
-    assert built.not_fresh() == {}
-
-
 def test_partitions_that_may_follow_stay_until_the_files_before_them_are_built(built: Case):
     built.write("a", "one\n")
 

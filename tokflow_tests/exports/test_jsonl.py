@@ -68,20 +68,3 @@ def test_a_file_is_one_member_or_frame_without_a_time_whatever_is_written_at_onc
     assert decompressor.eof
     assert not decompressor.unused_data
     assert suffix == "zst" or (data[4:8] == bytes(4) and gzip.decompress(data) == expected)
-
-
-@pytest.mark.parametrize(
-    ("format_", "compression"), [("jsonl", "gz"), ("jsonl", "zst"), ("webdataset", "gz")]
-)
-def test_a_higher_level_makes_a_smaller_file(format_: str, compression: str, tmp_path: Path):
-    text = "".join(f"{number * number:b}" for number in range(2_000))
-    sizes = []
-    for level in (1, 9):
-        options = {"compression": compression, "compression_level": level}
-        attributes = {"packing": {"sequence_length": 4_000}}
-        folder = tmp_path / str(level)
-        exported, _ = export_as(format_, folder, [text], attributes=attributes, **options)
-        [path] = exported.rglob("*0000*")
-        sizes.append(len(path.read_bytes().rstrip(b"\0")))
-
-    assert sizes[1] < sizes[0]

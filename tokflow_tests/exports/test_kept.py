@@ -1,8 +1,6 @@
 """Columns that are kept of raw files stand beside the documents that are of the same record."""
 
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow.tokens import shard_files
-from tokflow.tokens.shard import TokenShard
 from tokflow_tests.exports.exporting import fields_in
 from tokflow_tests.outputs import index_of, problems_of
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
@@ -85,28 +82,6 @@ def test_the_index_has_of_each_document_the_columns_of_its_record(
     build(dataset)
 
     check_index(dataset, num_documents)
-
-
-def test_a_shard_is_read_once_for_documents_of_all_its_raw_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    write(tmp_path)
-    raw, shuffle = {"files": "raw/*.jsonl", "group": 2}, {"documents": "dataset"}
-    fields = {"raw": raw, "documents": KEPT, "shuffle": shuffle, "exports": ["bin"]}
-    built = build(dataset := declare(tmp_path, {}, **fields))
-    shutil.rmtree(built.export("bin").folder.parent)
-    read: list[str | None] = []
-
-    def kept_columns(shard: TokenShard, whole: Callable[..., Any] = TokenShard.kept_columns) -> Any:
-        read.append(shard.manifest.partition)
-        return whole(shard)
-
-    monkeypatch.setattr("tokflow.exports.index.SHARDS_IN_MEMORY", 1)
-    monkeypatch.setattr(TokenShard, "kept_columns", kept_columns)
-    build_dataset(dataset, jobs=1)
-
-    assert len(read) == len(set(read)) == 2
-    check_index(dataset, 21)
 
 
 def test_a_trace_has_the_columns_of_its_document(tmp_path: Path):

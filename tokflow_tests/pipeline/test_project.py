@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.errors import ConfigError
 from tokflow.pipeline.project import Project, find_project, project_root
 from tokflow_tests.projects import make_project
 
@@ -43,15 +42,3 @@ def test_outside_of_a_project_is_none(tmp_path: Path, monkeypatch: pytest.Monkey
 
     assert find_project() is None
     assert project_root() == tmp_path
-
-
-def test_it_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    project = make_project(tmp_path / "project")
-    monkeypatch.chdir(tmp_path)
-
-    monkeypatch.setenv("TOKFLOW_PROJECT", "project")
-    assert project_root() == project
-
-    monkeypatch.setenv("TOKFLOW_PROJECT", "elsewhere")
-    with pytest.raises(ConfigError, match="project 'elsewhere': expected a folder in a project"):
-        find_project()

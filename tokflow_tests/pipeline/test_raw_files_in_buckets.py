@@ -10,7 +10,6 @@ import pytest
 
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.documents import ranges
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
@@ -106,21 +105,3 @@ def test_verify_and_trace_go_back_to_the_version_of_the_raw_file_at_its_url(
         "num_bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
     }
-
-
-def test_a_large_file_is_read_in_ranges_each_of_them_once(
-    object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 400_000)
-    texts = [f"document {number} " + "x" * 1000 for number in range(3000)]
-    put(object_store, {"a.jsonl": texts})
-    dataset = declared(object_store, tmp_path, exports=["bin"])
-    before = len(object_store.requests)
-
-    build(dataset)
-
-    shard = graph_of(dataset).open_tokens("a.jsonl")
-    assert len(shard.segments) == 8
-    assert shard.manifest.counts["num_documents"] == 3000
-    raw = [each for each in object_store.requests[before:] if each.key.startswith("raw/")]
-    assert sum(each.received for each in raw) < 1.5 * 3_050_000

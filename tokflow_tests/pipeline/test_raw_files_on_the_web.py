@@ -76,22 +76,6 @@ def test_an_empty_machine_asks_the_server_which_version_is_there(
     assert server.num_sent == num_sent
 
 
-def test_a_file_whose_versions_cannot_be_told_apart_is_copied_into_the_store(
-    server: Server, object_store: ObjectStore, tmp_path: Path
-):
-    server.etag = None
-    dataset = declared(object_store, tmp_path, server.url)
-
-    build(dataset)
-    found = problems_of(dataset)
-
-    assert len(copies_in(object_store)) == 1
-    assert found == []
-    shutil.rmtree(tmp_path / "cache")
-    plan = make_plan(declared(object_store, tmp_path, server.url))
-    assert plan.num_remote == 1
-
-
 def test_bytes_of_the_hub_that_are_not_those_of_the_commit_become_no_tokens(
     hub: Hub, object_store: ObjectStore, tmp_path: Path
 ):

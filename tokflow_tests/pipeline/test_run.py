@@ -64,10 +64,9 @@ def test_an_export_refuses_and_names_the_files_that_are_not_built(tmp_path: Path
     with pytest.raises(MissingOutputError) as raised:
         make_output(graph_of(dataset), "export", "parquet")
 
-    assert str(raised.value) == (
-        "tiny/exports/parquet: expected the sequences of all 8 partitions, found 7 not built: "
-        "a.jsonl, c.jsonl, d.jsonl, e.jsonl, f.jsonl, and 2 more; "
-        "materialize tiny/sequences for them, or run `tokflow run`"
+    assert (raised.value.where, raised.value.found) == (
+        "tiny/exports/parquet",
+        "7 not built: a.jsonl, c.jsonl, d.jsonl, e.jsonl, f.jsonl, and 2 more",
     )
     assert not (dataset.folder / "exports/parquet/latest").exists()
 
@@ -89,22 +88,6 @@ def test_some_partitions_are_built_and_exports_left_alone_until_all_are(tmp_path
         "parquet",
         "pickle",
     ]
-
-
-def test_with_scope_dataset_what_waits_for_a_bad_file_is_said_once(tmp_path: Path):
-    dataset = declare(tmp_path, FILES, **EVERYTHING)
-    (tmp_path / "raw/b.jsonl").write_text('{"text": 1}\n')
-
-    built = build_dataset(dataset)
-
-    assert [(failed.stage, failed.name) for failed in built.failed] == [
-        ("tokens", "b.jsonl"),
-        ("split", "all files"),
-    ]
-    assert str(built.failed[1].explained) == (
-        "tiny: split: expected the tokens of all 4 partitions, through which scope: dataset "
-        "counts, found none of b.jsonl; fix what is wrong with them, or set split.scope: file"
-    )
 
 
 def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
@@ -139,15 +122,13 @@ def test_a_missing_output_says_which_asset_to_materialize(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["a"]})
     graph = graph_of(dataset)
     make_output(graph, "tokenizer", "tokenizer")
-    fingerprint = graph.tokens("a.jsonl").fingerprint
 
     with pytest.raises(MissingOutputError) as raised:
         make_output(graph, "split", "a.jsonl")
 
-    assert str(raised.value) == (
-        f"tiny/tokens (partition a.jsonl): expected an output with fingerprint {fingerprint[:7]}, "
-        "found none in the store for this file and this config; "
-        "materialize tiny/tokens (partition a.jsonl), or run `tokflow run`"
+    assert (raised.value.where, raised.value.found) == (
+        "tiny/tokens (partition a.jsonl)",
+        "none in the store for this file and this config",
     )
 
 

@@ -72,18 +72,6 @@ def test_a_file_whose_build_failed_says_the_message(tmp_path: Path):
     assert found["sub/c.jsonl"].state == "built"
 
 
-def test_files_whose_tokenizer_cannot_be_made_have_failed(tmp_path: Path):
-    build(declare_small(tmp_path))
-    write_texts(tmp_path / "raw" / "new.jsonl", ["more"])
-    tokenizer = {"kind": "file", "name": "gone.json"}
-
-    found = statuses(tmp_path, tokenizer=tokenizer)
-
-    assert found["new.jsonl"].state == "failed"
-    assert found["a.jsonl"].state == "failed"
-    assert "gone.json" in found["a.jsonl"].reason
-
-
 def test_a_mixture_has_the_files_of_its_sources(tmp_path: Path):
     mixture = declare_mixture(
         tmp_path, {"sources": {"code": {"epochs": 1}, "prose": {"epochs": 1}}}

@@ -24,11 +24,9 @@ def test_no_export_is_made_of_chats_of_which_no_token_is_supervised(tmp_path: Pa
         ("export", "bin"),
         ("export", "parquet"),
     ]
-    assert str(built.failed[0].error) == (
-        "chats: documents.messages: expected tokens that are supervised, found none of 40 tokens, "
-        "in messages of the roles 'human', 'gpt'; give what is to be learnt to messages of the "
-        "role 'assistant' that have words and no `train: false` or `weight: 0`, or set "
-        "documents.on_no_loss: accept"
+    assert (built.failed[0].error.where, built.failed[0].error.found) == (
+        "chats: documents.messages",
+        "none of 40 tokens, in messages of the roles 'human', 'gpt'",
     )
     said = {notice.name: notice.text for notice in built.notices}
     assert said["supervised_tokens"] == "supervised: 0 of 40 tokens (0.0 %)"
@@ -70,7 +68,7 @@ def test_completions_that_are_all_empty_and_have_no_eos_are_no_training_data(tmp
         declare(tmp_path, documents=documents, tokenizer=tokenizer, exports=["npy"])
     ).failed
 
-    assert str(failed.error) == (
-        "tiny: documents.completion: expected tokens that are supervised, found none of 3 tokens; "
-        "put what is to be learnt into the completion, or set documents.on_no_loss: accept"
+    assert (failed.error.where, failed.error.found) == (
+        "tiny: documents.completion",
+        "none of 3 tokens",
     )

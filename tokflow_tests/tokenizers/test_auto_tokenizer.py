@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import tokenizers
 
-from tokflow.cli.tokenizers import report_tokenizer
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers import hub
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
@@ -103,15 +102,6 @@ def test_what_is_said_of_a_class_is_what_auto_tokenizer_does(
     loaded = load_pretrained(folder, trust_remote_code=False)
     other = hub.find_difference(loaded, lambda text: ids_of(folder, text))
     assert (other is not None) == is_said
-
-
-def test_the_report_of_a_tokenizer_says_it(tmp_path: Path):
-    folder = folder_of(tmp_path, "GPT2Tokenizer")
-    dataset = declare_texts(tmp_path / "made", [TEXT], kind="file", name=str(folder))
-
-    report = report_tokenizer(dataset, file=None, is_kept=False)
-
-    assert report["auto_tokenizer"] == describe_rebuilt(folder)
 
 
 def test_a_run_warns_once_and_does_not_import_transformers(tmp_path: Path):

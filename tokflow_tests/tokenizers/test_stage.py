@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +13,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.engines.reference import open_tiktoken
-from tokflow.tokenizers.hub import download_tokenizer, shown
+from tokflow.tokenizers.hub import download_tokenizer
 from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import of_tiktoken
@@ -63,19 +61,6 @@ def test_eos_and_bos_are_those_that_stand_beside_the_tokenizer(as_object: bool, 
 
     assert (saved.eos_token, saved.eos_id) == ("</s>", 0)
     assert (saved.bos_token, saved.bos_id) == ("<s>", tokenizer.token_to_id("<s>"))
-
-
-def test_eos_may_be_a_piece_of_a_unigram_vocabulary(tmp_path: Path):
-    pieces = [("<unk>", 0.0), ("a", -1.0), ("</s>", -2.0)]
-    save_json(
-        tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=0)),
-        tmp_path / "own",
-        eos_token="</s>",
-    )
-
-    saved = save_tokenizer(declare_texts(tmp_path, kind="huggingface", name="own"))
-
-    assert saved.eos_id == 2
 
 
 def test_an_encoding_that_tiktoken_does_not_know_is_an_error_with_those_it_knows(tmp_path: Path):
@@ -162,12 +147,6 @@ def test_a_broken_tokenizer_json_is_an_error(text: str, found: str, tmp_path: Pa
     assert message.endswith("; save it with `tokenizer.save(path)` of the tokenizers library")
 
 
-def test_an_error_of_another_library_is_shown_in_one_line_and_almost_whole():
-    error = OSError("line one\n  line two " + "x" * 1_000)
-
-    assert shown(error) == "OSError: line one line two " + "x" * 582 + "…"
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -223,18 +202,6 @@ def byte_level_files(folder: Path) -> Path:
     (folder / "tokenizer_config.json").write_text(json.dumps({**config, "unk_token": "</s>"}))
     (folder / "config.json").write_text('{"model_type": "gpt2"}')
     return folder
-
-
-@pytest.mark.slow
-def test_transformers_says_nothing_of_pytorch():
-    program = "from tokflow.tokenizers.engines import transformers_; transformers_.without_advice()"
-    program += "; import transformers"
-
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-
-    assert "PyTorch" not in done.stderr
 
 
 def few_of_byte_level() -> list[list[int]]:

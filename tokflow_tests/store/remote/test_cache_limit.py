@@ -1,14 +1,12 @@
 """The limit of the cache: what was used longest ago goes, and comes again."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.store.manifest import is_complete
-from tokflow.store.remote import cache_limit
 from tokflow.store.remote.cache_limit import make_room
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import fetched
@@ -57,24 +55,3 @@ def test_files_of_any_stage_go_that_were_used_longest_ago_and_come_when_they_are
     make_room(tmp_path / "cache")
     assert opened.is_file()  # used just now
     assert not any(path.exists() for path in others)
-
-
-def test_an_output_that_is_removed_while_it_is_looked_at_is_passed_by(
-    built: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As by another process that finds it gone from the URL."""
-    files = cache_limit._files
-    [removed] = [
-        path.parents[1] for path in built.folder.glob("tokens/a.jsonl/*/_tokflow/manifest.json")
-    ]
-
-    def files_of_removed(folder: Path) -> list[Path]:
-        if folder == removed:
-            shutil.rmtree(removed, ignore_errors=True)
-        return files(folder)
-
-    monkeypatch.setattr(cache_limit, "_files", files_of_removed)
-    monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "1")
-    make_room(tmp_path / "cache")
-    assert not removed.exists()
-    assert not list(built.folder.glob("tokens/**/tokens.bin"))

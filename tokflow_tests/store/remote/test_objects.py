@@ -151,19 +151,6 @@ def test_what_is_to_be_copied_and_is_not_there_whole_is_sent(
     assert list(objects.uploads("")) == []
 
 
-def test_what_is_wrong_with_a_file_of_this_disk_is_not_said_of_the_store(
-    tmp_path: Path, object_store: ObjectStore
-) -> None:
-    objects = objects_at(object_store.url)
-    objects.put("key", b"data")
-    with pytest.raises(IsADirectoryError):
-        objects.get_file("key", tmp_path, 4)
-    with pytest.raises(FileNotFoundError, match="none/file"):
-        objects.get_file("key", tmp_path / "none/file", 4)
-    with pytest.raises(FileNotFoundError, match="none/file"):
-        objects.put_file(tmp_path / "none/file", "key", {0: Piece("key", 0, 4)})
-
-
 def _put(objects: Objects, path: Path) -> object:
     return objects.put_file(path, "a"), objects.read("a") == LARGE
 

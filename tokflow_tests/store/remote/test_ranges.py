@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.trace import trace_tokens
-from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.errors import CorruptOutputError
 from tokflow.exports import index
 from tokflow.exports.reading import open_export
 from tokflow.loaders import open_rows, open_tokens
@@ -147,18 +146,6 @@ def test_ranges_that_do_not_come_are_errors_that_name_the_file(url: str, object_
     with pytest.raises(CorruptOutputError, match=r"s3://.*train\.bin"):
         read_range(place, output, "train.bin", 9_000, 9_100)
     objects.put(key, whole)
-
-
-def test_of_an_output_that_is_gone_it_is_said_that_it_is_missing(url: str):
-    output = _output(url)
-    gone = replace(output, folder=output.folder.with_name("0123456789abcdef"))
-
-    for look in (
-        lambda: read_range(place_of(gone.folder), gone, "train.bin", 0, 10),
-        lambda: gone.file("train.bin"),
-    ):
-        with pytest.raises(MissingOutputError, match=r"0123456789abcdef: .*another, or none"):
-            look()
 
 
 def test_trace_and_inspect_of_large_files_are_those_of_a_disk_and_bring_little(

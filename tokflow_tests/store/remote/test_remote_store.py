@@ -61,20 +61,6 @@ def test_a_store_is_found_by_who_may_not_look_above_it(object_store: ObjectStore
         opened(f"{object_store.url}/a/none")[1]
 
 
-@pytest.mark.parametrize("path", ["a/none", "a/store2", "a/charts", ""])
-def test_a_url_with_nothing_of_tokflow_is_said_to_have_nothing(
-    path: str, object_store: ObjectStore
-):
-    for key, data in OBJECTS.items():
-        objects_at(object_store.url).put(key, data)
-    url = f"{object_store.url}/{path}".rstrip("/")
-
-    with pytest.raises(MissingOutputError, match="no manifests/ of tokflow") as raised:
-        opened(url)[1]
-
-    assert raised.value.where == url
-
-
 @pytest.mark.parametrize(
     "url", ["s3://me:hidden@bucket/a", "s3://bucket/a?key=hidden", "s3://me:hid/den@bucket/a"]
 )

@@ -1,5 +1,4 @@
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -39,22 +38,6 @@ def test_code_that_came_with_a_tokenizer_runs_where_the_config_asks_for_it(tmp_p
     assert ran["engine_reason"] == (
         "gigatoken does not take this tokenizer: only transformers can load it"
     )
-
-
-def test_later_runs_use_the_code_in_the_store(tmp_path: Path):
-    write_letters(tmp_path / "letters")
-    saved = save_tokenizer(declare_texts(tmp_path, TEXTS, **LETTERS))
-    shutil.rmtree(tmp_path / "letters")
-
-    engine = open_reference(saved)
-
-    assert engine.decode([3, 200, *letter_ids("x y"), 2]) == " <word>x y</s>"
-    files = {path.name for path in saved.folder.iterdir()} - {"_tokflow"}
-    assert files == {"tokenization_letters.py", "tokenizer_config.json", "vocab.json"}
-    assert read_manifest(saved.folder).details["origin"] == {
-        "class": "LettersTokenizer",
-        "runs_own_code": True,
-    }
 
 
 def test_code_does_not_run_unless_the_config_asks_for_it(tmp_path: Path):
@@ -101,19 +84,6 @@ def test_code_of_another_repository_cannot_be_kept_and_is_refused(tmp_path: Path
     assert message.startswith(
         "tokenizer.name: letters: expected code that is published beside the tokenizer, so that "
         "it can be kept, found a reference to another repository, team/other--tokenization_let"
-    )
-
-
-def test_code_that_fails_is_an_error_with_what_it_said(tmp_path: Path):
-    folder = write_letters(tmp_path / "letters")
-    (folder / "vocab.json").write_text("no JSON")
-
-    message = error_of(tmp_path, **LETTERS)
-
-    assert message.startswith("tokenizer.name: letters: expected a tokenizer.json, or files that ")
-    assert (
-        "found tokenization_letters.py, tokenizer_config.json, vocab.json: JSONDecodeError: "
-        in message
     )
 
 
