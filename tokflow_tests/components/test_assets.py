@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tokflow.audit.checks import Checker
 from tokflow.components import make_definitions
 from tokflow.components.file_partitions import sync_files
 from tokflow.components.reports import report

@@ -1,7 +1,5 @@
 """Dagster's list of raw files follows what is there."""
 
-from typing import Any
-
 import pytest
 
 from tokflow.components import decisions, file_partitions
@@ -12,9 +10,8 @@ from tokflow.components.file_partitions import (
 )
 from tokflow.errors import ConfigError
 from tokflow.pipeline.mixture import graph_of
-from tokflow.pipeline.plan import Plan, make_plan
 from tokflow_tests.components.test_build_job import build
-from tokflow_tests.dagster_case import KEYS, QUIET, Case, Sensor, selection, shown
+from tokflow_tests.dagster_case import KEYS, Case, Sensor, selection, shown
 
 
 @pytest.fixture(autouse=True)
@@ -178,26 +175,3 @@ def test_the_list_of_files_has_the_state_of_each_what_failed_first(case: Case):
     summary = shown(metadata["summary"])
     assert [summary[of] for of in ("files", "failed", "stale", "new", "built")] == list("41111")
     assert metadata["num_failed"].value == 1
-
-
-def test_a_status_that_is_another_is_recorded_by_a_scan_that_asks_for_one_plan(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-):
-    build(case)
-    before = case.event("files")
-    record_status(case.instance, case.dataset)
-    assert case.event("files") == before
-    assert case.not_fresh() == {}
-    plans: list[object] = []
-
-    def counted_plan(*arguments: Any, **how: Any) -> Plan:
-        plans.append(arguments)
-        return make_plan(*arguments, **how)
-
-    monkeypatch.setattr("tokflow.components.file_partitions.make_plan", counted_plan)
-    case.write("b", "other\n")
-    scan = case.defs.resolve_job_def("small_scan")
-    scan.execute_in_process(instance=case.instance, run_config=QUIET)
-
-    assert states(case)["b.txt"] == "stale"
-    assert len(plans) == 1

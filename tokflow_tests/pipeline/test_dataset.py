@@ -69,10 +69,6 @@ def test_relative_paths_start_at_the_yamls_own_folder(tmp_path: Path):
     assert dataset.folder == tmp_path / "data" / "store" / "tiny"
 
 
-def test_a_store_can_be_given_from_outside(tmp_path: Path):
-    assert load(tmp_path, MINIMAL, store=tmp_path / "x").store.root == tmp_path / "x"
-
-
 def test_exports_are_named_alone_or_with_options(tmp_path: Path):
     exports = """\
   exports:
@@ -253,11 +249,6 @@ def test_a_key_may_override_what_an_anchor_brings(tmp_path: Path):
 )
 def test_yaml_that_declares_no_dataset_is_refused(text: str, message: str, tmp_path: Path):
     assert error_of_text(tmp_path, text).startswith(f"FOLDER/defs.yaml: {message}")
-
-
-def test_a_missing_yaml_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="expected a YAML file that declares a dataset"):
-        load_dataset(tmp_path / "none.yaml")
 
 
 FILES = {"a.jsonl": ["abc", "de"], "b.jsonl": ["fgh", "ij"]}

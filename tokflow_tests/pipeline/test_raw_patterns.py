@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.pipeline.raw_patterns import as_name, name_of, patterns_of, shortened_to
+from tokflow.pipeline.raw_patterns import name_of, patterns_of, shortened_to
 
 
 def files(folder: Path, *names: str) -> None:
@@ -56,14 +56,6 @@ def test_of_a_folder_the_format_with_most_bytes_is_taken(tmp_path: Path):
     assert shortened_to(tmp_path, patterns) == ["*.parquet"]
 
 
-def test_a_path_that_is_not_below_stays_absolute(tmp_path: Path):
-    files(tmp_path, "a.txt")
-
-    patterns = patterns_of([str(tmp_path / "a.txt")], here=tmp_path, store=tmp_path / "b")
-
-    assert shortened_to(tmp_path / "b", patterns) == [str(tmp_path / "a.txt")]
-
-
 @pytest.mark.parametrize(
     ("named", "message"),
     [
@@ -84,10 +76,3 @@ def test_what_cannot_be_looked_at_is_an_error(tmp_path: Path, named: str, messag
         patterns_of([named], here=tmp_path, store=tmp_path / "data/store")
 
     assert "secret" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "name"), [("fine-web 2", "fine-web_2"), ("__a_-b-", "a_b"), ("…", "dataset")]
-)
-def test_any_text_becomes_a_name(text: str, name: str):
-    assert as_name(text) == name

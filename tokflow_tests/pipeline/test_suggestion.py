@@ -70,22 +70,6 @@ def test_records_without_text_are_rejected_and_the_first_is_named(tmp_path: Path
     assert found.first_reject == "a.jsonl, row 1, line 2: expected a string in 'text', found null"
 
 
-def test_few_documents_are_cut_by_characters_so_that_no_part_is_empty(tmp_path: Path):
-    found = suggest([jsonl(tmp_path / "a.jsonl", [{"text": "x" * 1000}])])
-
-    assert found.split == {
-        "scope": "dataset",
-        "boundary": "character",
-        "parts": {"train": {"start": 0, "characters": 900}, "validation": {"start": 900}},
-    }
-
-
-def test_of_large_documents_the_share_is_such_that_some_are_drawn():
-    count = suggestion._Count(num_documents=100, num_characters=10**8, is_all=True)
-
-    assert suggestion._split(count, 10**8)["parts"]["validation"] == {"hash_fraction": 0.1}
-
-
 def test_no_more_is_read_than_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(suggestion, "ENOUGH_CHARACTERS", 1000)
     jsonl(tmp_path / "a.jsonl", [{"text": "x" * 20_000}] * 300)
@@ -136,21 +120,6 @@ def test_a_column_in_another_encoding_is_not_passed_over(first: str, found: str,
 
     with pytest.raises(BadDocumentError, match=found):
         suggest([f"{tmp_path}/a.jsonl"])
-
-
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("a.csv", "found the columns 'id', 'b'; name a field by --text"),
-        ("a.jsonl", "found none in the field 'nope'; fields: 'id', 'b'; name a field by --text"),
-    ],
-)
-def test_a_column_that_is_not_there_is_to_be_named_otherwise(tmp_path: Path, name: str, found: str):
-    (tmp_path / "a.csv").write_text("id,b\n1,x\n")
-    jsonl(tmp_path / "a.jsonl", [{"id": "1", "b": "x"}])
-
-    with pytest.raises(ConfigError, match=found):
-        suggest([f"{tmp_path}/{name}"], text="nope")
 
 
 @pytest.mark.parametrize(

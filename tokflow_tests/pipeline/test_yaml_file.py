@@ -4,14 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import numpy as np
 import pytest
 import yaml
 
 from tokflow.errors import ConfigError
 from tokflow.pipeline.declared import load_datasets
 from tokflow.pipeline.yaml_file import as_template, resolve_templates
-from tokflow_tests.cli.commands import json_of
 
 DEFAULTS: dict[str, Any] = {
     "tokenizer": {"kind": "bytes", "eos": "none"},
@@ -114,20 +112,6 @@ def test_null_and_a_mixture_of_the_defaults_mean_what_they_say(tmp_path: Path):
     assert "nulls: documents: expected none, for a mixture has it from its sources" in error_of(
         write(tmp_path, datasets, defaults={**DEFAULTS, "mixture": {"sources": sources}})
     )
-
-
-def test_all_datasets_of_a_file_are_built(tmp_path: Path):
-    (tmp_path / "a.txt").write_text("one")
-    (tmp_path / "b.txt").write_text("three")
-    datasets = {name: {"raw": {"files": f"{name}.txt"}} for name in "ab"}
-    path = write(tmp_path, datasets)
-    path.write_text(path.read_text().replace("text: body", "text: null"))
-
-    document = json_of("run", "--config", path)
-
-    assert [of["dataset"] for of in document["datasets"]] == ["a", "b"]
-    stores = sorted((tmp_path / "data/store").glob("*/exports/bin/latest/train.bin"))
-    assert [bytes(np.fromfile(of, dtype="<u2").tolist()) for of in stores] == [b"one", b"three"]
 
 
 VARIABLES = {"COUNT": "8192", "NAME": "abc", "ZERO": "0123", "LIST": "['a', 'b']", "YEAR": "24"}

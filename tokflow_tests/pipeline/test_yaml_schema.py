@@ -131,11 +131,3 @@ def test_a_document_that_declares_nothing_whole_is_refused(
     assert not schema.is_valid(document)
     with pytest.raises(ConfigError):
         read(document)
-
-
-def test_numbers_may_have_the_underscores_that_yaml_of_editors_reads_as_text(
-    schema: jsonschema.Draft7Validator,
-):
-    for written in ("102_000_000", 102_000_000):
-        schema.validate(SMALL | {"documents": {"limit": {"characters": written}}})
-    assert not schema.is_valid(SMALL | {"packing": {"strategy": "1_000"}})

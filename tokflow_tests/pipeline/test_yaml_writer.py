@@ -41,14 +41,6 @@ def test_any_name_of_a_file_or_column_is_read_back(word: str):
     assert read["raw"]["files"] == [word, f"{word}2"]
 
 
-def test_a_name_that_could_be_a_template_is_written_as_one():
-    found = Suggestion(documents={"text": "text"}, split=UNSEEN.split)
-
-    text = dataset_yaml("words", ["a{{b}}.jsonl"], found, in_project=False)
-
-    assert """files: "{{ 'a{{b}}.jsonl' }}"\n""" in text
-
-
 @pytest.mark.parametrize("name", ["2024", "2024-01-01", "null", "true", "off", "1_000", "0x1F"])
 def test_any_name_of_a_dataset_is_read_back(name: str):
     text = dataset_yaml(name, ["a.txt"], UNSEEN, in_project=True)

@@ -11,7 +11,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
 from tokflow.errors import TokenizerError
-from tokflow.store.tables import text_buffers, to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import fast, reference
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.code_points import COMPARED
