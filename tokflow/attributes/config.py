@@ -1,10 +1,10 @@
 """Section `attributes` of a dataset's YAML."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from tokflow.documents import DocumentsConfig
 from tokflow.documents.user_function import A_FUNCTION, FUNCTION_NAME
@@ -21,11 +21,22 @@ OWN_KEYS = ("row", "text_hash")
 """What documents have to align tables by, beside the columns that are kept."""
 
 
-class AttributeConfig(Config):
-    """Columns with one value per document: of tables, or of a function."""
+OF_EVALUATION: dict[str, Kind] = {
+    "contamination": "number",
+    "contaminated_by": "text",
+    "contamination_run": "number",
+}
+"""Columns of documents beside evaluation texts: the share of one text's n-grams that a document
+has, the largest of all texts; that text, `file, row`; the tokens of the longest run that both
+have."""
 
-    columns: Annotated[dict[str, Kind], Field(min_length=1)]
-    """The columns to take and what they are: `number`, `text` or `bool`."""
+
+class AttributeConfig(Config):
+    """Columns with one value per document: of tables, of a function, or of evaluation texts."""
+
+    columns: dict[str, Kind] = Field(default_factory=dict)
+    """The columns to take and what they are: `number`, `text` or `bool`. With `evaluation` they are
+    contamination, contaminated_by and contamination_run, and not written."""
     files: Annotated[
         tuple[str, ...], BeforeValidator(as_names, json_schema_input_type=str | list[str])
     ] = ()
@@ -42,19 +53,42 @@ class AttributeConfig(Config):
 
     It is found as `documents.transform` is, must be pure, and runs with your rights. Another
     tokenizer does not call it again."""
+    evaluation: Annotated[
+        tuple[str, ...], BeforeValidator(as_names, json_schema_input_type=str | list[str])
+    ] = ()
+    """In place of tables, files of evaluation texts, of any format that raw files have: paths or
+    patterns. `contamination < 0.2` keeps documents that have less than a fifth of the n-grams of
+    any of them: of 13 tokens, of texts shorter than 30 tokens of 8."""
+    text: str = "text"
+    """With `evaluation`: the field or column that has the text."""
     batch: Count = 1000
     """With `function`: the texts that it gets at once, at most; the values do not depend on it."""
     function_version: int | str | None = None
     """With `function`: any text or number, to be changed with what else decides, as a model."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _columns_of_evaluation(cls, fields: Any) -> Any:
+        if isinstance(fields, Mapping) and fields.get("evaluation") and "columns" not in fields:
+            return {**fields, "columns": OF_EVALUATION}
+        return fields
+
     def check(self) -> None:
-        """Refuse tables beside a function, and the key among the columns."""
-        if bool(self.files) == bool(self.function):
+        """Refuse more than one source, and the key among the columns."""
+        sources = [of for of in ("files", "function", "evaluation") if getattr(self, of)]
+        if len(sources) != 1 or (self.evaluation and self.columns != OF_EVALUATION):
             raise ConfigError(
                 where="",
-                expected="either `files` or a `function`",
-                found="both" if self.files else "none",
+                expected="one of `files`, `function` and `evaluation`, the last without `columns`",
+                found=" and ".join(sources) or "none",
                 remedy="write one of them",
+            )
+        if not self.columns:
+            raise ConfigError(
+                where="columns",
+                expected="at least one column, with what it is",
+                found="none",
+                remedy="write it, such as {quality: number}",
             )
         if self.function and not FUNCTION_NAME.fullmatch(self.function):
             raise ConfigError(
@@ -117,6 +151,19 @@ class DeclaredAttributes:
         return {f"{name}.{column}": (name, column) for name, column in each} | {
             column: (name, column) for name, column in each if plain.count(column) == 1
         }
+
+    def explaining(self, names: Sequence[str]) -> list[str]:
+        """Return names, and beside one of evaluation texts all columns of these."""
+        of_texts = {
+            name: [f"{name}.{column}" for column in OF_EVALUATION]
+            for name, of in self.named.items()
+            if of.evaluation
+        }
+        found = [*names]
+        for name in names:
+            if (of := self.columns.get(name, ("", ""))[0]) in of_texts:
+                found += of_texts.pop(of)
+        return found
 
     def kinds(self) -> dict[str, Kind]:
         """Return the names that an expression may use, with what they are."""

@@ -30,6 +30,11 @@ ATTRIBUTES_VERSION = 1
 ATTRIBUTES_NAME = "attributes.parquet"
 """One row per document, in the order of documents.parquet; numbers are float64."""
 
+MATCHES_NAME = "matches.parquet"
+"""With `evaluation`, a row for each document and evaluation text that has a tenth of its n-grams
+there, or more. document: its index in documents.parquet; evaluation_file, evaluation_row; share: of
+the distinct n-grams of the text; ngram: the first of them in the document, decoded."""
+
 
 class AttributesStage(Stage):
     """The attributes of each token shard, once for each name."""
@@ -54,6 +59,9 @@ class AttributesStage(Stage):
             texts = making.opened("tokens").manifest.details[TEXT_DIGEST]
             return _recipe(_config(making), {"module": source.sha256, "texts": texts}, {})
         parents = {"tokens": making.input("tokens").fingerprint}
+        if _config(making).evaluation:
+            decides = {"evaluation": source.digest([]), "text": _config(making).text}
+            return _recipe(_config(making), decides, parents)
         return _recipe(_config(making), {"tables": source.digest(_raw_files(making))}, parents)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
@@ -71,6 +79,11 @@ class AttributesStage(Stage):
             raw, documents = making.graph.raw(making.key), making.of(DocumentsConfig)
             made_of = shard, config, source, raw, documents, making.opened("tokenizer")
             aligned: Callable[[], Aligned] = partial(compute, *made_of)
+        elif config.evaluation:
+            from tokflow.attributes.contamination import compare
+
+            files = dict(source.files)
+            aligned = partial(compare, shard, config, files, making.opened("tokenizer"))
         else:
             files = source.of(_raw_files(making))
             aligned = partial(align, shard, config, files, name, are_own=source.are_own)
@@ -80,6 +93,7 @@ class AttributesStage(Stage):
         """Return the description of the asset."""
         config = dataset.of(DeclaredAttributes).named[variant]
         of = config.function or f"tables, by {config.key}"
+        of = f"the evaluation texts of {', '.join(config.evaluation)}" if config.evaluation else of
         return f"{', '.join(config.columns)} of each document, of {of}."
 
 
@@ -98,7 +112,8 @@ def _recipe(
         for name in ("function", "function_version")
         if (of := getattr(config, name)) is not None
     }
-    fields = {"columns": config.columns, **(of_function or {"key": config.key}), **decides}
+    of_table = {} if config.evaluation else {"key": config.key}
+    fields = {"columns": config.columns, **(of_function or of_table), **decides}
     return Recipe(stage="attributes", version=ATTRIBUTES_VERSION, config=fields, parents=parents)
 
 
@@ -154,9 +169,10 @@ def _source_of(making: Making) -> _Tables | UserFunction:
 
 def _tables(graph: Graph, name: str, config: AttributeConfig) -> _Tables:
     """Return the tables of an attribute, hashed. Raises: ConfigError, RawFileError."""
-    where = f"attributes.{name}.files"
+    where = f"attributes.{name}.{'evaluation' if config.evaluation else 'files'}"
+    patterns = config.evaluation or config.files
     try:
-        sources = list_raw(RawConfig(files=config.files), base=graph.dataset.base).sources
+        sources = list_raw(RawConfig(files=patterns), base=graph.dataset.base).sources
     except ConfigError as error:
         raise relocated(error, where) from None
     if far := [key for key, of in sources.items() if not of.is_local]:
@@ -165,6 +181,8 @@ def _tables(graph: Graph, name: str, config: AttributeConfig) -> _Tables:
         )
     paths = {key: Path(of.url) for key, of in sources.items()}
     files = hash_files(paths, store=graph.dataset.folder)
+    if config.evaluation:
+        return _Tables(files, are_own=False)
     raw_files = {_stem(key): key for key in graph.sources}
     of_raw = {raw_files[_stem(key)]: of for key, of in files.items() if _stem(key) in raw_files}
     are_own = len(of_raw) == len(files) and len(raw_files) == len(graph.sources)
@@ -200,12 +218,24 @@ def write_attributes(
     with TableWriter(path, schema, rows_per_group=ROWS_PER_GROUP) as table:
         table.add(found.columns)
     unused = {} if found.num_unused is None else {"num_unused_rows": found.num_unused}
+    known = {ATTRIBUTES_NAME: table.entry()}
+    if found.matches is not None:
+        with TableWriter(
+            folder / MATCHES_NAME, found.matches.schema, rows_per_group=ROWS_PER_GROUP
+        ) as matches:
+            matches.add(found.matches)
+        known[MATCHES_NAME] = matches.entry()
     manifest = Manifest(
         recipe=recipe,
         dataset=shard.manifest.dataset,
         partition=shard.manifest.partition,
-        counts={"num_documents": len(found.columns), "num_without": found.num_without, **unused},
-        details={"name": name},
-        files=checksums(folder, known={ATTRIBUTES_NAME: table.entry()}),
+        counts={
+            "num_documents": len(found.columns),
+            "num_without": found.num_without,
+            **unused,
+            **found.counts,
+        },
+        details={"name": name, **found.details},
+        files=checksums(folder, known=known),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})

@@ -2,7 +2,7 @@
 shard."""
 
 from collections.abc import Mapping, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,11 @@ class Aligned:
     """Documents without a row; their values are null."""
     num_unused: int | None = None
     """Rows without a document; None where the tables are those of other raw files, too."""
+    matches: pa.Table | None = None
+    """Of evaluation texts: which documents have a part of which."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Counts of the manifest besides, and its details."""
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 def align(

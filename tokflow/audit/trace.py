@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from tokflow.attributes.config import DeclaredAttributes
 from tokflow.audit.ancestry import Ancestry, open_tokenizer
 from tokflow.audit.characters import Characters
 from tokflow.audit.dataframes import pieces_of
@@ -237,7 +238,7 @@ def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
         rule = rule_against(selection.open(), document)
         why_not = rule and f"left out by select: {rule}"
         expression = selection.of(SelectConfig).over(dataset)
-        names = expression.names
+        names = dataset.of(DeclaredAttributes).explaining(expression.names)
         table = documents_of(shard, names, columns_of_attributes(selection)).columns
         values = {name: table[name][document].as_py() for name in names}
         values = {

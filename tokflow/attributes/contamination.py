@@ -1,0 +1,238 @@
+"""Evaluation texts in the documents of a token shard, by n-grams of tokens."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokflow.attributes.config import AttributeConfig
+from tokflow.attributes.tables import TYPES, Aligned
+from tokflow.documents import DocumentsConfig, DocumentSource
+from tokflow.errors import ConfigError
+from tokflow.near_duplicates.ngrams import (
+    Hashes,
+    Numbers,
+    Texts,
+    batches,
+    ngram_hashes,
+    ngrams_within,
+    texts_of,
+)
+from tokflow.raw import RawFile
+from tokflow.raw.files import check_unchanged
+from tokflow.store.tables import to_arrow
+from tokflow.tokenizers.engines.gate import open_engine
+from tokflow.tokenizers.engines.reference import open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokens.shard import TokenShard
+
+LENGTHS = (13, 8)
+"""Tokens of an n-gram: of most texts, and of those that are shorter than SHORT_TOKENS."""
+
+SHORT_TOKENS = 30
+
+LEAST_DISTINCT = 0.6
+"""Share of the tokens of an n-gram that differ, for it to count: runs of spaces, rules of tables
+and the like are in every corpus."""
+
+LEAST_SHARE = 0.1
+"""Share of the n-grams of a text from which a match is told by itself."""
+
+FILTER_BITS = 24
+"""Bits of a hash that are looked up first: most n-grams end there."""
+
+NAMED = 20
+"""Texts that are too short which are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The n-grams of evaluation texts, of one length."""
+
+    n: int
+    hashes: Hashes
+    """Ascending, each once."""
+    edges: Numbers
+    """(num_hashes + 1,) where the texts of each begin in `texts`."""
+    texts: Numbers
+    """The ordinals of the texts that have each n-gram."""
+    sizes: Numbers
+    """(num_texts,) distinct n-grams of each text; 0 of one of another length."""
+    may_have: npt.NDArray[np.bool_]
+    """(2**FILTER_BITS,) whether an n-gram's hash begins with these bits."""
+
+
+@lru_cache(maxsize=2)
+def read_evaluation(
+    files: tuple[tuple[str, RawFile], ...], text: str, tokenizer: Tokenizer
+) -> tuple[list[tuple[str, int]], tuple[Evaluation, ...]]:
+    """Return the file and row of each evaluation text, and their n-grams by length.
+
+    Raises: ConfigError where there is none; errors of reading and tokenizing them.
+    """
+    engine = open_engine(tokenizer)
+    names: list[tuple[str, int]] = []
+    tokens: list[npt.NDArray[np.unsignedinteger]] = []
+    for key, file in files:
+        source = DocumentSource([Path(file.path)], DocumentsConfig(text=text))
+        for batch in source.batches():
+            tokens += engine.encode(batch.texts).documents()
+            names += [(key, int(row)) for row in batch.rows]
+        check_unchanged(file)
+    if not names:
+        raise ConfigError(
+            where=", ".join(key for key, _ in files),
+            expected="evaluation texts",
+            found="none",
+            remedy="correct attributes: evaluation",
+        )
+    of_lengths: dict[int, list[int]] = {n: [] for n in LENGTHS}
+    for number, of in enumerate(tokens):
+        of_lengths[LENGTHS[len(of) < SHORT_TOKENS]].append(number)
+    return names, tuple(_ngrams(n, of, tokens) for n, of in of_lengths.items())
+
+
+def _ngrams(
+    n: int, numbers: list[int], tokens: list[npt.NDArray[np.unsignedinteger]]
+) -> Evaluation:
+    """Return the n-grams of some texts, without those of few distinct tokens."""
+    sizes = np.zeros(len(tokens), dtype=np.int64)
+    hashes, texts = [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=np.int64)]
+    for number in numbers:
+        if len(tokens[number]) >= n:
+            windows = np.sort(np.lib.stride_tricks.sliding_window_view(tokens[number], n), axis=1)
+            num_distinct = 1 + np.count_nonzero(np.diff(windows, axis=1), axis=1)
+            some = np.unique(ngram_hashes(tokens[number], n)[num_distinct >= LEAST_DISTINCT * n])
+            sizes[number] = len(some)
+            hashes.append(some)
+            texts.append(np.full(len(some), number))
+    every = np.concatenate(hashes)
+    order = np.argsort(every, kind="stable")
+    known, starts = np.unique(every[order], return_index=True)
+    may_have = np.zeros(2**FILTER_BITS, dtype=bool)
+    may_have[known >> np.uint64(64 - FILTER_BITS)] = True
+    edges = np.append(starts, len(every))
+    return Evaluation(n, known, edges, np.concatenate(texts)[order], sizes, may_have)
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Documents and the evaluation texts of which they have n-grams, by document and text."""
+
+    documents: Numbers
+    texts: Numbers
+    shares: npt.NDArray[np.float64]
+    """Of the distinct n-grams of the text."""
+    runs: Numbers
+    """Tokens of the longest run of a document that is n-grams of the text."""
+    places: Numbers
+    """The first n-gram's token, from the beginning of the document."""
+
+
+def find_matches(evaluation: Evaluation, tokens: Texts) -> Matches:
+    """Return which documents have n-grams of which evaluation texts."""
+    n, found = evaluation.n, [np.zeros((4, 0), dtype=np.int64)]
+    for some in batches(tokens.lengths):
+        within = np.arange(some.start, some.stop)
+        hashes, num = ngrams_within(tokens.read(within), tokens.lengths[some], n)
+        at = np.flatnonzero(evaluation.may_have[hashes >> np.uint64(64 - FILTER_BITS)])
+        of = np.searchsorted(evaluation.hashes, hashes[at])
+        is_known = of < len(evaluation.hashes)
+        is_known[is_known] = evaluation.hashes[of[is_known]] == hashes[at[is_known]]
+        at, of = at[is_known], of[is_known]
+        ends = np.cumsum(num)
+        document = np.searchsorted(ends, at, side="right")
+        place = at - (ends - num)[document]
+        num_texts = np.diff(evaluation.edges)[of]  # a hit for each text that has the n-gram
+        hit = np.repeat(np.arange(len(at)), num_texts)
+        inside = np.arange(len(hit)) - np.repeat(np.cumsum(num_texts) - num_texts, num_texts)
+        text = evaluation.texts[evaluation.edges[of[hit]] + inside]
+        found.append(np.stack([document[hit] + some.start, text, place[hit], of[hit]]))
+    document, text, place, gram = np.concatenate(found, axis=1)
+    order = np.lexsort((place, text, document))
+    document, text, place, gram = document[order], text[order], place[order], gram[order]
+    is_pair = np.ones(len(order), dtype=bool)
+    is_pair[1:] = (document[1:] != document[:-1]) | (text[1:] != text[:-1])
+    pair = np.cumsum(is_pair) - 1
+    firsts = np.flatnonzero(is_pair)
+    distinct = np.unique(np.stack([pair, gram]), axis=1)[0]
+    is_run = is_pair.copy()
+    is_run[1:] |= place[1:] != place[:-1] + 1
+    starts = np.flatnonzero(is_run)
+    runs = np.zeros(len(firsts), dtype=np.int64)
+    np.maximum.at(runs, pair[starts], np.diff([*starts, len(order)]) + n - 1)
+    return Matches(
+        documents=document[firsts],
+        texts=text[firsts],
+        shares=np.bincount(distinct, minlength=len(firsts)) / evaluation.sizes[text[firsts]],
+        runs=runs,
+        places=place[firsts],
+    )
+
+
+def compare(
+    shard: TokenShard,
+    config: AttributeConfig,
+    files: Mapping[str, RawFile],
+    tokenizer: Tokenizer,
+) -> Aligned:
+    """Return how much of an evaluation text each document of a shard has, the text of which it has
+    the largest share, and the longest run of tokens that both have; 0 and null of none.
+
+    Raises: as `read_evaluation`.
+    """
+    names, evaluations = read_evaluation(tuple(files.items()), config.text, tokenizer)
+    tokens = texts_of(shard)
+    num = len(tokens.lengths)
+    each = [find_matches(of, tokens) for of in evaluations]
+    documents, texts, shares, runs, places = (
+        np.concatenate([getattr(of, name) for of in each]) for name in Matches.__slots__
+    )
+    n_of = np.repeat([of.n for of in evaluations], [len(of.documents) for of in each])
+    order = np.lexsort((texts, -shares, documents))
+    best = order[np.unique(documents[order], return_index=True)[1]]
+    share, run, by = np.zeros(num), np.zeros(num), np.full(num, -1)
+    share[documents[best]], run[documents[best]] = shares[best], runs[best]
+    by[documents[best]] = texts[best]
+    labels = pa.array([f"{key}, row {row}" for key, row in names], pa.string())
+    is_some = to_arrow(by >= 0)
+    contaminated_by = labels.take(pc.if_else(is_some, to_arrow(by), None))
+    of_each = {"contamination": share, "contamination_run": run}
+    columns = {name: to_arrow(of) for name, of in of_each.items()}
+    columns |= {"contaminated_by": contaminated_by}
+    schema = pa.schema({name: TYPES[kind] for name, kind in config.columns.items()})
+    told = order[shares[order] >= LEAST_SHARE]
+    spans = zip(documents[told].tolist(), places[told].tolist(), n_of[told].tolist(), strict=True)
+    reference = open_reference(tokenizer)
+
+    def decoded(document: int, place: int, n: int) -> str:
+        start = int(tokens.starts[document]) + place
+        return reference.decode(tokens.tokens.read(start, start + n).tolist())
+
+    sizes = sum(of.sizes for of in evaluations)
+    short = [f"{names[at][0]}, row {names[at][1]}" for at in np.flatnonzero(sizes == 0)]
+    return Aligned(
+        columns=pa.table([columns[name] for name in config.columns], schema=schema),
+        num_without=0,
+        matches=pa.table(
+            {
+                "document": to_arrow(documents[told]),
+                "evaluation_file": pa.array([names[of][0] for of in texts[told]], pa.string()),
+                "evaluation_row": pa.array([names[of][1] for of in texts[told]], pa.int64()),
+                "share": to_arrow(shares[told]),
+                "run": to_arrow(runs[told]),
+                "ngram": pa.array([decoded(*span) for span in spans], pa.string()),
+            }
+        ),
+        counts={
+            "num_evaluation_texts": len(names),
+            "num_too_short": len(short),
+            "num_contaminated": int(np.count_nonzero(share >= 2 * LEAST_SHARE)),
+        },
+        details={"too_short": short[:NAMED]},
+    )
