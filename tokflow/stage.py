@@ -331,6 +331,10 @@ class Stage:
         """Return what a stored output contains that the config makes an error now, if anything."""
         return None
 
+    def spare_files(self, stored: StoredOutput) -> list[str]:
+        """Return files of an output that may go once all exports stand, by their names."""
+        return []
+
     def kinds(self, dataset: DatasetConfig, variant: str) -> Sequence[str]:
         """Return Dagster's tags of what its files are."""
         return ["parquet"]

@@ -31,6 +31,7 @@ from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.stage import SPLIT
 from tokflow.store.check_memory import CheckMemory
+from tokflow.store.dropping import dropped_files
 from tokflow.store.integrity import once_more, raise_damage
 from tokflow.store.manifest import Manifest
 from tokflow.store.verdicts import try_to_write_verdict
@@ -237,6 +238,8 @@ class _Group:
     outputs: tuple[Output, ...]
     place: str
     """Key in the memory: the output's folder below the dataset's, or the number of outputs."""
+    lacks_files: bool
+    """True if tokens were dropped that a check would read; it passed, or they would be there."""
     digest: str | None
     """Digest of all that a check looks at; None where some of it is missing, as the check finds."""
 
@@ -306,13 +309,15 @@ class Checker:
         )
 
     def _group(self, stage: str, outputs: tuple[Output, ...]) -> _Group:
-        place, digest = f"{stage} of {len(outputs):,}", None
+        place, digest, lacks_files = f"{stage} of {len(outputs):,}", None, False
         with suppress(TokflowError, OSError):
             if len(outputs) == 1:
                 place = outputs[0].folder.relative_to(self.graph.folder).as_posix()
-            looks = [self._look(of) for output in outputs for of in self._looked_at(output)]
+            looked_at = [of for output in outputs for of in self._looked_at(output)]
+            lacks_files = any(dropped_files(of.manifest()) for of in looked_at)
+            looks = [self._look(of) for of in looked_at]
             digest = hashlib.sha256("\n".join([CHECKS_VERSION, *looks]).encode()).hexdigest()[:32]
-        return _Group(outputs, place, digest)
+        return _Group(outputs, place, lacks_files, digest)
 
     def _looked_at(self, output: Output) -> Iterator[Output]:
         """Yield all outputs that the checks of one look at: itself, and what it is made from, up to
@@ -332,6 +337,8 @@ class Checker:
 
     def _remembered(self, name: str, check: OutputCheck, of: _Group) -> list[str] | None:
         """Return what was found before, of errors only that there were none."""
+        if of.lacks_files:
+            return []
         found = self._memory.find(name, of.place, of.digest) if of.digest else None
         return None if self._recheck or (found and not check.is_warning) else found
 

@@ -8,6 +8,8 @@ from tokflow.cli.options import Configs, Json, Names, ProjectFolder, StoreName, 
 from tokflow.cli.selection import select
 from tokflow.cli.terminal import print_json, print_styled
 from tokflow.pipeline.gc import find_garbage, remove_all
+from tokflow.pipeline.kept import drop, num_spare_bytes, spare_tokens
+from tokflow.pipeline.mixture import graph_of
 from tokflow.shown import counted, size
 
 
@@ -19,6 +21,9 @@ def main(
     keep: Annotated[
         int, typer.Option(min=0, help="Newest outputs to keep of each stage and file.")
     ] = 2,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Also the tokens, which the exports do not need.")
+    ] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -30,23 +35,30 @@ def main(
     datasets = select(names, configs, store)
     found = [(dataset, find_garbage(dataset, keep=keep)) for dataset in datasets]
     for dataset, garbage in found:
+        spare = spare_tokens(graph_of(dataset, offline=True)) if tokens else []
         num_bytes = sum(garbage.values())
         for folder, num in garbage.items():
             if not json:
                 print_styled(f"{folder.relative_to(dataset.folder)}  {size(num)}")
+        num_spare = num_spare_bytes(spare)
         if yes:
             remove_all(dataset.store, garbage)
+            drop(spare)
         documents.append(
             {
                 "dataset": dataset.name,
                 "is_dry_run": not yes,
                 "num_bytes": num_bytes,
                 "folders": list(garbage),
+                **({"num_token_bytes": num_spare} if tokens else {}),
             }
         )
+        verb = "removed" if yes else "would be removed by --yes"
         if not json:
-            verb = "removed" if yes else "would be removed by --yes"
             outputs = f"{counted(len(garbage), 'output')} of {size(num_bytes)} {verb}"
             print(f"{dataset.name}: {outputs if garbage else 'nothing to remove'}")
+        if tokens and not json:
+            files = f"the tokens of {counted(len(spare), 'file')}, {size(num_spare)},"
+            print(f"{dataset.name}: {f'{files} {verb}' if spare else 'no tokens that may go'}")
     if json:
         print_json({"datasets": documents})

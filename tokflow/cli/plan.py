@@ -24,7 +24,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure
 from tokflow.pipeline.gc import bytes_to_write, free_bytes, likely_bytes
 from tokflow.pipeline.mixture import mixture_rows
-from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
+from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan, proposed_group
 from tokflow.shown import counted, duration, printable, size
 
 ROWS_SHOWN = 40
@@ -89,7 +89,7 @@ def _document(plan: Plan) -> dict[str, Any]:
         "num_files": plan.num_files,
         "more_may_follow": plan.is_open,
         "num_remote_files": plan.num_remote,
-        "proposed_group": (of := plan.graph.proposed_group()) and of.group,
+        "proposed_group": (of := proposed_group(plan.graph)) and of.group,
         "left_out": plan.left_out,
         "library_changes": plan.library_changes(),
         "notices": plan.totals.notices(),
@@ -138,7 +138,7 @@ def _print(plan: Plan) -> None:
             if len(config.plain) > 1:  # with what a preset stands for
                 print(printable(f"{config.name}: {in_one_line(config.plain)}"))
         _print_failures([of.failure for of in missing if of.failure])
-    if proposed := plan.graph.proposed_group():
+    if proposed := proposed_group(plan.graph):
         print(proposed)
     if rows := mixture_rows(plan.of_mixture):
         print_rows(rows)

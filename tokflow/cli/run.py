@@ -29,6 +29,7 @@ from tokflow.cli.options import (
 from tokflow.cli.selection import Words, select
 from tokflow.cli.terminal import (
     FAILED,
+    described_dropped,
     described_left_out,
     exit_status,
     print_error,
@@ -39,7 +40,7 @@ from tokflow.errors import ConfigError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
-from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
+from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan, proposed_group
 from tokflow.pipeline.raw_files import FileShare, check_first_columns
 from tokflow.pipeline.results import BuildResult, Reporter
 from tokflow.pools import SMALL_BYTES, Workers, get_ready, is_local, num_jobs
@@ -169,11 +170,16 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
 
         is_done = is_recorded(dataset, plan.own)
     if is_done:
+        from tokflow.pipeline.kept import drop_tokens
+
+        num_dropped = drop_tokens(plan.graph)
         for planned in plan.planned:
             if planned.output.step.has_latest and planned.folder is not None:
                 # As after going back to an earlier config.
                 dataset.store.point_latest(planned.folder)
         if not asked.json:
+            if num_dropped:
+                print(f"{dataset.name}: {described_dropped(num_dropped)}", flush=True)
             _say_nothing_to_do(plan)
         return _document(dataset, plan) if asked.json else {}, []
     if not asked.force:
@@ -197,7 +203,7 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
     too."""
     from tokflow.cli.progress import Bars, Errors, printed_lines
 
-    if not asked.json and (proposed := plan.graph.proposed_group()):
+    if not asked.json and (proposed := proposed_group(plan.graph)):
         print(f"{plan.dataset.name}: {proposed}", flush=True)
     errors = Bars(plan) if sys.stdout.isatty() and not asked.json else Errors()
     problems: list[str] = []
@@ -297,6 +303,7 @@ def _document(dataset: Dataset, found: Plan | BuildResult) -> dict[str, Any]:
         "seconds": round(found.seconds, 3),
         "stage_seconds": {of: round(num, 3) for of, num in found.stage_seconds.items()},
         "peak_bytes": found.peak_bytes,
+        "dropped_bytes": found.dropped_bytes,
         "outputs": outputs,
         "statistics": statistics_of(found),
     }

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from tokflow.cli.terminal import (
+    described_dropped,
     described_left_out,
     print_notices,
     print_rows,
@@ -79,6 +80,8 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
     print_notices(built.notices, before="\n")
     for line in of_store(plan, built):
         print(f"\n{line}")
+    if built.dropped_bytes:
+        print(f"\n{described_dropped(built.dropped_bytes)}")
     print(f"\n{spent(built)}")
     ending = f", {counted(len(built.failed), 'failure')}" if built.failed else ""
     print(
@@ -103,7 +106,7 @@ def of_store(plan: Plan, built: BuildResult) -> list[str]:
     if not is_whole or not (unused_bytes := unreferred_bytes(plan.dataset, used)):
         return []
     files = {entry for made in built.made for entry in made.manifest.files.values()}
-    all_bytes = sum(entry.num_bytes for entry in files) + unused_bytes
+    all_bytes = sum(entry.num_bytes for entry in files) + unused_bytes - built.dropped_bytes
     return [
         f"store: {size(all_bytes)}, {size(unused_bytes)} of it no longer referred to; "
         "`tokflow gc --keep 1` with the same NAME or --config lists that"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tokflow.errors import ConfigError, MissingOutputError, explained, shortened
-from tokflow.shown import printable, redacted, shown_text
+from tokflow.shown import printable, redacted, shown_text, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -211,6 +211,11 @@ def described_left_out(left_out: "Sequence[LeftOut]") -> str:
         for of in left_out
     ]
     return printable(f"matched, but not read: {', '.join(shortened(named))}")
+
+
+def described_dropped(num_bytes: int) -> str:
+    """Return the line about tokens that went since the exports stand."""
+    return f"tokens dropped, as `keep: exports` says: {size(num_bytes)}"
 
 
 def print_notices(notices: "Sequence[Notice]", before: str = "") -> None:

@@ -35,9 +35,11 @@ from tokflow.components.reports import data_version, report
 from tokflow.errors import MissingOutputError, RawFileError, TokflowError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.kept import with_tokens_dropped
 from tokflow.pipeline.lines import Lines
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
+from tokflow.pipeline.plan import proposed_group
 from tokflow.pipeline.results import (
     BuildResult,
     Reporter,
@@ -122,7 +124,10 @@ def build_in_run(
     if is_asked or is_bad:
         mark_failed(context, dataset, recorded.red)
         repeat_events(context, dataset, but=recorded.red)
-    return recorded
+    if is_asked or is_bad or options.partitions is not None:
+        return recorded
+    built = with_tokens_dropped(recorded.built, graph_of(dataset, offline=True))
+    return replace(recorded, built=built)  # all checks and pages have read them
 
 
 def _build_all(
@@ -172,7 +177,7 @@ def _build_one(
     synced = sync(changes=changes, progress=shown.recorded)
     if is_listed:
         say(str(synced))
-        if proposed := graph.proposed_group():
+        if proposed := proposed_group(graph):
             say(str(proposed))
     of_build: dict[str, Any] = {"only": options.partitions, "asked": options.asked}
     build = Build(graph.online(), keys, advance=shown.advance, **of_build)

@@ -37,6 +37,7 @@ from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageResult, Totals
 from tokflow.shown import clipped, printable, viewer_command
 from tokflow.split.rule import NOT_TAKEN
+from tokflow.store.dropping import dropped_files
 from tokflow.store.tables import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokens.shard import TokenShard
@@ -177,6 +178,8 @@ def _token(name: str | None, token_id: int | None) -> str:
 
 
 def _tokens(made: StageResult, described: Description) -> Page:
+    if dropped_files(made.manifest):
+        return Page()
     texts = TokenTexts(made.graph.tokenizer)
     return Page(shown=preview_of_shard(TokenShard(made.stored), texts))
 
@@ -192,6 +195,7 @@ def _export(made: StageResult, described: Description) -> Page:
     manifest, graph = made.manifest, made.graph
     exported = parts_of(made.output)
     shards = [split.shard.manifest for split in exported[0].splits]
+    is_dropped = any(map(dropped_files, shards))
     text = describe_all(shards)
     split = describe_all(split.manifest for split in exported[0].splits)
     rows = [row | described.parts[row["part"]] for row in split.rows] if split else []
@@ -205,7 +209,7 @@ def _export(made: StageResult, described: Description) -> Page:
         shown={
             **({"notices": rows_table(notices)} if notices else {}),
             "viewer": for_shell(viewer_command(made.store.shown(made.folder.parent))),
-            **preview_of_part(exported[0], TokenTexts(graph.tokenizer)),
+            **({} if is_dropped else preview_of_part(exported[0], TokenTexts(graph.tokenizer))),
             "parts": numbers_table(*rows),
             **({"mixture": numbers_table(*mixture_rows(mixture))} if mixture else {}),
             "files": _files(made),

@@ -329,6 +329,7 @@ def _of_shard(shard: TokenShard) -> Stream:
         fields = {"token_ids": token_ids, "offsets": offsets}
         return fields | ({"loss_mask": stored.numbers(mask, np.bool_)} if mask else {})
 
+    shard.check_tokens()
     names = [shard.names(name) for name in (TOKENS_NAME, DOCUMENTS_NAME)]
     masks = shard.names(LOSS_MASK_NAME) if shard.has_loss_mask else [None] * len(shard.segments)
     portions = []

@@ -117,6 +117,10 @@ class Dataset(Config):
         pydantic.BeforeValidator(lambda exports: exports or ()),  # with nothing behind it null
     ] = ()
     """The formats to write."""
+    keep: Literal["all", "exports"] = "all"
+    """`exports`: the tokens go once all exports stand, which halves the disk of a `bin`. Their
+    manifests and document tables stay; whatever needs them again is made of the raw files again,
+    with the same bytes. Tokens of a mixture are those of its sources, whose `keep` counts."""
     automation: bool = False
     """True: Dagster builds the dataset when raw files, this file or the code change, and what is
     deleted from the store."""

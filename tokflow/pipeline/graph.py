@@ -24,7 +24,6 @@ from tokflow.pipeline.stages import up_to
 from tokflow.pipeline.supervision import check_supervised
 from tokflow.raw import (
     BadFile,
-    GroupProposal,
     Listing,
     Progress,
     RawFile,
@@ -36,6 +35,7 @@ from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
+from tokflow.store.dropping import dropped_files
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.stage import TOKENIZER
@@ -84,6 +84,8 @@ class BuildGraph:
         self.sections: dict[type, Any] = {}
         self._missing: dict[str, Output] = {}
         """By stage: the first output that was missing where those of all partitions are needed."""
+        self.made_for: BuildGraph = self
+        """The graph that has the exports: that of the mixture, of a graph of a source in it."""
         self.of_sources: Mapping[str, BuildGraph] = {}
         """The graphs of a mixture's sources by their names; none of a dataset with raw files."""
 
@@ -92,8 +94,8 @@ class BuildGraph:
         graph = BuildGraph(self.dataset, reads_once=self.reads_once, is_refreshed=True)
         graph.listing = with_asked_again(self.listing)
         for key, raw in self.known_files.items():
-            source = self.listing.sources[key]
-            if source.is_local or (self.store.is_cached and not source.may_differ):
+            source = self.listing.sources.get(key)
+            if source and (source.is_local or (self.store.is_cached and not source.may_differ)):
                 graph.known_files[key] = raw
         return graph
 
@@ -122,12 +124,11 @@ class BuildGraph:
         self.listing = without(self.listing, bad)
         is_alone = not (self.dataset.raw.group or self.limited)
         is_alone &= self.dataset.tokenizer.kind != "trained"
-        stays = {of.name for of in self.stages if of.decides_all or of.has_engine}
-        outputs = self._outputs.items()
-        self._outputs = {at: of for at, of in outputs if is_alone and at[0] in stays}
+        stays = {of.name for of in self.stages if is_alone and (of.decides_all or of.has_engine)}
+        self._outputs = {at: of for at, of in self._outputs.items() if at[0] in stays}
         self._missing.clear()
         self._shared = {}
-        for name in ("listed", *(() if is_alone else ("tokenizer", "limited"))):
+        for name in ("listed", "makes_exports", *(() if is_alone else ("tokenizer", "limited"))):
             self.__dict__.pop(name, None)
         return not is_alone
 
@@ -205,7 +206,7 @@ class BuildGraph:
         if of_source not in graph.known_files:
             if (source := graph.sources.get(of_source)) is None:
                 raise unknown_key(of_source, graph.listed, graph.listing, name=graph.dataset.name)
-            graph._identify([source])
+            graph.known_files |= graph.identified([source])
         return graph.known_files[of_source]
 
     def read_raw_files(self, keys: Sequence[str], *, progress: Progress | None = None) -> None:
@@ -216,10 +217,7 @@ class BuildGraph:
         is_far = self.store.is_cached
         new = [of for of in sources if (of.is_local or is_far) and of.key not in self.known_files]
         with suppress(TokflowError, OSError):
-            self._identify(new, progress)
-
-    def _identify(self, sources: Sequence[RawSource], progress: Progress | None = None) -> None:
-        self.known_files |= self.identified(sources, progress)
+            self.known_files |= self.identified(new, progress)
 
     def identified(
         self, sources: Sequence[RawSource], progress: Progress | None = None
@@ -235,15 +233,6 @@ class BuildGraph:
             as_read=self.dataset.documents.limit.ends_early,
             reads_once=self.reads_once and is_read_at_once(self.dataset),
         )
-
-    def proposed_group(self) -> GroupProposal | None:
-        """Return how to group the files that are identified, where many small ones are a partition
-        each and nothing was built of them."""
-        dataset, files = self.dataset, self.known_files.values()
-        is_of_all = dataset.mixture or dataset.documents.limit.scope == "dataset"
-        if is_of_all or dataset.raw.group or (self.folder / TOKENS.path).is_dir():
-            return None
-        return GroupProposal.of(len(files), sum(of.num_bytes for of in files))
 
     def outputs(
         self, keys: Sequence[str] | None = None, *, until: str | None = None
@@ -264,8 +253,7 @@ class BuildGraph:
 
     def output(self, stage: str, key: str = "", variant: str = "") -> Output:
         """Return one output."""
-        place = stage, key, variant
-        if place not in self._outputs:
+        if (place := (stage, key, variant)) not in self._outputs:
             if (step := self.steps.get(stage)) is None:
                 raise LookupError(f"{self.dataset.name} has no stage {stage}")
             self._outputs[place] = Output(self, step, key, variant)
@@ -296,11 +284,24 @@ class BuildGraph:
         """Return the partitions of which something is missing that exports are made from."""
         of_files = [of for of in self.stages if of.is_of_file and of.variants(self.dataset)]
         stage, variants = of_files[-1].name, [*of_files[-1].variants(self.dataset)]
-        is_made = {
-            key: all(self.output(stage, key, variant).is_made for variant in variants)
+        return [
+            key
             for key in keys
-        }
-        return [key for key in is_made if not is_made[key]]
+            if not all(self.output(stage, key, variant).is_made for variant in variants)
+            or self.lacks_tokens(self.tokens(key))
+        ]
+
+    def lacks_tokens(self, output: Output) -> bool:
+        """Return whether files of an output were dropped that are needed again."""
+        is_dropped = output.is_made and dropped_files(output.manifest())
+        return bool(is_dropped) and self.made_for.makes_exports
+
+    @cached_property
+    def makes_exports(self) -> bool:
+        """Whether something is to be made that all tokens are needed for."""
+        steps = [of.name for of in self.stages if not of.is_of_file]
+        outputs = (output for of in steps for output in self.outputs_of(of, ()))
+        return not all(output.is_made for output in outputs if output.is_of_all_files)
 
     def check_made(self, stage: str, outputs: Iterable[Output]) -> None:
         """Raise the error of the first output of a stage that is not there; see `Output.manifest`.

@@ -36,12 +36,17 @@ class MixtureGraph(BuildGraph):
 
     def __init__(self, dataset: Dataset, **how: bool) -> None:
         super().__init__(dataset, **how)
-        self.of_sources = {of.name: BuildGraph(of, **how) for of in dataset.sources}
+        self._take({of.name: BuildGraph(of, **how) for of in dataset.sources})
+
+    def _take(self, of_sources: Mapping[str, BuildGraph]) -> None:
+        self.of_sources = of_sources
+        for of in of_sources.values():
+            of.made_for = self
 
     def online(self) -> "MixtureGraph":
         """Return the graph of a build after a plan, which looks at raw files elsewhere again."""
         graph = MixtureGraph(self.dataset, is_refreshed=True)
-        graph.of_sources = {name: of.online() for name, of in self.of_sources.items()}
+        graph._take({name: of.online() for name, of in self.of_sources.items()})
         return graph
 
     def at(self, key: str) -> tuple[BuildGraph, str]:

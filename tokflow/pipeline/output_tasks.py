@@ -224,6 +224,8 @@ def result_of(graph: BuildGraph, output: Output, *, is_new: bool) -> StageResult
     """Return an output that was made, or looked for, as it is in the store now."""
     try:
         output.graph.store.look_for([output.folder])
+        if is_new:
+            output.__dict__.pop("stored", None)  # of which files were dropped
         stored = output.open()
         made = StageResult(graph, output, stored, is_new, read_run(output.folder))
         if output.step.has_latest:

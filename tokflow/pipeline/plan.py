@@ -21,7 +21,7 @@ from tokflow.pipeline.results import StageFailure, Totals
 from tokflow.pipeline.skipped_files import leave_out_unreadable
 from tokflow.pipeline.stages import for_mixtures
 from tokflow.pipeline.staleness import Cause, cause_of
-from tokflow.raw import LeftOut
+from tokflow.raw import GroupProposal, LeftOut
 from tokflow.split.stage import MIXED_SPLIT
 from tokflow.stage import RAW
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
@@ -167,6 +167,16 @@ class Plan:
     def estimated_seconds(self) -> float:
         """Likely duration of a run."""
         return sum(planned.estimated_seconds for planned in self.missing)
+
+
+def proposed_group(graph: BuildGraph) -> GroupProposal | None:
+    """Return how to group the files that are identified, where many small ones are a partition
+    each and nothing was built of them."""
+    dataset, files = graph.dataset, graph.known_files.values()
+    is_of_all = dataset.mixture or dataset.documents.limit.scope == "dataset"
+    if is_of_all or dataset.raw.group or (graph.folder / TOKENS.path).is_dir():
+        return None
+    return GroupProposal.of(len(files), sum(of.num_bytes for of in files))
 
 
 def make_plan(

@@ -260,6 +260,8 @@ class BuildResult:
     its sources, too."""
     peak_bytes: int | None
     """Most memory that this process and its workers here took together; None if unknown."""
+    dropped_bytes: int = 0
+    """Bytes that are free since tokens were dropped at its end."""
 
     @property
     def num_files(self) -> int:

@@ -16,10 +16,10 @@ from threading import Thread
 
 from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import MissingOutputError, TokflowError, first_five
-from tokflow.pipeline.bad_files import check_content, skips_bad_files
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.kept import with_tokens_dropped
 from tokflow.pipeline.mixture import MixtureGraph, graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import FileShare
@@ -102,7 +102,7 @@ def build_dataset(
     with open_pool(jobs, pool) as opened, closing(build.events(opened)) as events:
         for event in events:
             reporter.hear(event)
-    return build.result()
+    return build.result() if partitions or share else with_tokens_dropped(build.result(), graph)
 
 
 class Build:
@@ -233,7 +233,10 @@ class Build:
         missing = [
             source
             for source in graph.of_sources.values()
-            if not all(of.is_made for of in source.outputs(until=SPLIT.name))
+            if not all(
+                of.is_made and not source.lacks_tokens(of)
+                for of in source.outputs(until=SPLIT.name)
+            )
         ]
         for source in missing:
             make_output(source, TOKENIZER.name, TOKENIZER.name)
@@ -251,8 +254,7 @@ class Build:
         for key in keys:
             try:
                 raw = self.graph.raw(key)
-                if skips_bad_files(self.graph.dataset):
-                    check_content(raw)
+                self.skipped.check(raw)
                 self.partitions[key] = raw
             except Exception as error:
                 yield self._failure(RAW, key, error)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from tokflow.errors import TokflowError, explained
 from tokflow.pipeline.bad_files import (
+    check_content,
     file_of,
     is_bad_file,
     note_bad_files,
@@ -14,7 +15,7 @@ from tokflow.pipeline.bad_files import (
 )
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import BuildResult, StageFailure
-from tokflow.raw import BadFile
+from tokflow.raw import BadFile, RawPartition
 from tokflow.stage import RAW
 
 
@@ -39,6 +40,11 @@ class SkippedFiles:
             return failure
         self._waiting[key] = replace(failure, is_left_out=True)
         return self._waiting[key]
+
+    def check(self, raw: RawPartition) -> None:
+        """Raise RawFileError for a file of no bytes where bad files are left out."""
+        if self._is_on:
+            check_content(raw)
 
     def _file_of(self, failure: StageFailure) -> str | None:
         graph, step = self._graph, self._graph.steps.get(failure.stage)

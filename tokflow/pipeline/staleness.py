@@ -17,7 +17,13 @@ from tokflow.store.versions import described_changes
 from tokflow.tokenizers.stage import tokenizer_source
 
 Cause = Literal[
-    "missing", "damaged", "file changed", "config changed", "code changed", "input changed"
+    "missing",
+    "damaged",
+    "dropped",
+    "file changed",
+    "config changed",
+    "code changed",
+    "input changed",
 ]
 
 
@@ -93,6 +99,8 @@ def cause_of(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str
         if newest.folder == output.folder:
             return "config changed", ("it has bad documents or special tokens, now an error",)
         return why(newest.manifest, output.recipe, output.step)
+    if graph.lacks_tokens(output):
+        return "dropped", ("an export is to be made of them, with the same tokens",)
     return None, ()
 
 

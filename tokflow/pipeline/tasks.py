@@ -87,7 +87,7 @@ def make_outputs(
     missing = []
     for output in outputs:
         try:
-            if output.find() is None:
+            if output.find() is None or graph.lacks_tokens(output):
                 missing.append(output)
                 continue
         except Exception as error:

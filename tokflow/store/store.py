@@ -7,7 +7,7 @@ their names; where they lie, nobody outside of `store/` knows.
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store import atomic, links
 from tokflow.store.config import expanded
+from tokflow.store.dropping import drop_here, dropped_files, without_files
 from tokflow.store.integrity import ReadAgainError, Stored, given
 from tokflow.store.listed_files import Stamp, broken_files, check_sizes
 from tokflow.store.manifest import (
@@ -150,6 +151,7 @@ class Store:
     def unlisted(self, output: "StoredOutput") -> list[str]:
         """Return the names of files in the folder of an output that its manifest does not list."""
         listed = {*output.manifest.files, MANIFEST_NAME, RUN_NAME}
+        listed |= dropped_files(output.manifest).keys()  # which a killed process may have left
         found = (of for of in output.folder.rglob("*") if of.is_symlink() or not of.is_dir())
         return sorted({of.relative_to(output.folder).as_posix() for of in found} - listed)
 
@@ -277,6 +279,10 @@ class Store:
         """Return the bytes that are free in the store when outputs, and then what is not finished,
         have been removed one after another."""
         return links.freed_bytes([*folders, *unfinished])
+
+    def drop(self, output: "StoredOutput", names: Collection[str]) -> None:
+        """Remove files of an output for good, which stays whole without them."""
+        drop_here(output.folder, without_files(output.manifest, names))
 
     def remove_all(self, folders: Iterable[Path], *, seconds: float) -> None:
         """Remove outputs, what leads to them, and what is not finished; what another machine may

@@ -11,7 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.documents import Batch, DocumentsConfig, deciding_fields, ranges
+from tokflow.errors import MissingOutputError
 from tokflow.raw import RawPartition
+from tokflow.store.dropping import dropped_files
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import read_table, repeated, to_arrow, to_numpy, to_texts
@@ -59,7 +61,8 @@ class TokenShard(InStore):
     @property
     def has_loss_mask(self) -> bool:
         """True if only some tokens are supervised: the documents are chats."""
-        return self.names(LOSS_MASK_NAME)[0] in self.manifest.files
+        files = {*self.manifest.files, *dropped_files(self.manifest)}
+        return self.names(LOSS_MASK_NAME)[0] in files
 
     @property
     def origins(self) -> "Origins":
@@ -92,7 +95,18 @@ class TokenShard(InStore):
         """Return the loss mask of chats, memory-mapped read-only, uint8: 1 is supervised."""
         return self._source(LOSS_MASK_NAME, np.dtype(np.uint8))
 
+    def check_tokens(self) -> None:
+        """Raise MissingOutputError where the tokens were dropped."""
+        if dropped := dropped_files(self.manifest):
+            raise MissingOutputError(
+                where=self.stored.shown,
+                expected=", ".join(dropped),
+                found="none: they were dropped (`keep: exports`, or `tokflow gc --tokens`)",
+                remedy="read an export, or remove this folder: `tokflow run` then makes it again",
+            )
+
     def _source(self, name: str, dtype: np.dtype[Any], *, is_lazy: bool = False) -> TokenSource:
+        self.check_tokens()
         stored, names = self.stored, self.names(name)
         if is_lazy and any(stored.store.is_far(stored, of) for of in names):
             return TokenSource(tuple(stored.numbers(of, dtype) for of in names))

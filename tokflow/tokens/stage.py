@@ -25,8 +25,10 @@ from tokflow.tokens.prefetch import in_order, read_ahead
 from tokflow.tokens.rejects import reason_of, rejects_by_reason
 from tokflow.tokens.shard import TokenShard, tokens_recipe
 from tokflow.tokens.shard_files import (
+    LOSS_MASK_NAME,
     NUM_LINES,
     TEXT_DIGEST,
+    TOKENS_NAME,
     ShardSegment,
     ShardWriter,
     bytes_of,
@@ -284,6 +286,12 @@ class TokensStage(Stage):
         if num_special and config.special_tokens_in_text == "error":
             return f"{num_special:,} special tokens in texts, where that is an error"
         return None
+
+    def spare_files(self, stored: StoredOutput) -> list[str]:
+        """Return the tokens and their loss mask, of which exports are made alone."""
+        shard = TokenShard(stored)
+        names = (*shard.names(TOKENS_NAME), *shard.names(LOSS_MASK_NAME))
+        return [name for name in names if name in stored.manifest.files]
 
     def kinds(self, dataset: DatasetConfig, variant: str) -> Sequence[str]:
         """Return the tags of raw numbers and tables."""

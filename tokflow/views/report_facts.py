@@ -20,6 +20,7 @@ from tokflow.sequences.stage import SEQUENCES
 from tokflow.shown import counted
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
+from tokflow.store.dropping import dropped_files
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
@@ -55,8 +56,8 @@ class ShardSample:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the shards, read or not."""
-        return sum(of.num_tokens for of in self.shards)
+        """Tokens of the shards that have theirs, read or not."""
+        return sum(of.num_tokens for of in self.shards if not dropped_files(of.manifest))
 
     def beginnings(self, most: int) -> Iterator[npt.NDArray[Any]]:
         """Yield the first tokens of each shard, `most` of them together: an equal share of each,
@@ -65,6 +66,8 @@ class ShardSample:
         Raises: CorruptOutputError where one is none of its vocabulary, since its file is damaged.
         """
         for shard, share in self.shares("num_tokens", most):
+            if dropped_files(shard.manifest):
+                continue
             vocab_size = shard.manifest.details["vocab_size"]
             with report_damage_on_error(shard):
                 token_ids = shard.tokens(is_lazy=share < shard.num_tokens).read(0, share)

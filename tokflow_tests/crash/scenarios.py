@@ -72,6 +72,17 @@ def _build(folder: Path, url: str) -> None:
     )
 
 
+def _kept(folder: Path, url: str) -> None:
+    """Declare an export, after which the tokens go, with everything before it built."""
+    _write_raw(folder, 300)
+    fields: dict[str, Any] = {
+        "raw": {"files": ["raw/a.jsonl", "raw/b.jsonl.gz", "raw/c.parquet"]},
+        "packing": {"sequence_length": 64},
+    }
+    build(load_dataset(write_yaml(folder, **fields, exports=[])))
+    write_yaml(folder, **fields, exports=["bin"], keep="exports")
+
+
 def _exports(folder: Path, url: str) -> None:
     """Declare every format, with the stages before them built."""
     _write_raw(folder, 300)
@@ -104,6 +115,7 @@ RUN = ("run", "--config", "dataset.yaml")
 SCENARIOS = {
     "build": Scenario(_build, RUN),
     "exports": Scenario(_exports, RUN),
+    "kept": Scenario(_kept, RUN),
     "download": Scenario(_download, RUN),
     "workers": Scenario(_workers, RUN),
     "recorded": Scenario(_recorded, ("run", "small"), project="project", store="project/store"),

@@ -15,11 +15,13 @@ from tokflow.store.links import LATEST, CopiedRange, copies_in, equal_files, nam
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
+    Manifest,
     damaged,
     folder_of_manifest,
     is_output_name,
     keep_manifest,
     read_manifest,
+    sealed,
 )
 from tokflow.store.remote.cache_limit import note_bytes
 from tokflow.store.remote.cached_files import fetched, key_of
@@ -106,11 +108,27 @@ def _is_same(there: bytes, temporary: Path) -> bool:
     aside = temporary / ".there"
     keep_manifest(aside, there)
     try:
-        return read_manifest(aside).fingerprint == read_manifest(temporary).fingerprint
+        old, new = read_manifest(aside), read_manifest(temporary)
+        return (old.fingerprint, *old.files) == (new.fingerprint, *new.files)
     except CorruptOutputError:
         return False
     finally:
         shutil.rmtree(aside)
+
+
+def drop_there(place: Place, output: Stored, manifest: Manifest) -> None:
+    """Put an output without some of its files, as its manifest of now says, in the place of the
+    whole one, whose files are removed."""
+    folder, data = output.folder, sealed(manifest.fields())
+    old, new = place.data_prefix(folder), place.data_prefix(folder, data)
+    if old == new:
+        return
+    entries = [*place.objects.listed(old.rstrip("/"))]
+    sizes = {entry.key.removeprefix(old): entry.num_bytes for entry in entries}
+    kept = [name for name in (*manifest.files, RUN_NAME) if name in sizes]
+    for_each(lambda name: place.objects.copy(old + name, new + name, sizes[name]), kept)
+    place.objects.put(place.manifest_key(folder), data)
+    place.objects.remove([entry.key for entry in entries])
 
 
 def remove_published(place: Place, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """A store at a URL, through the folder on this disk that stands for it."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from tokflow.store.atomic import (
     segments_folder,
     unfinished_here,
 )
+from tokflow.store.dropping import without_files
 from tokflow.store.integrity import Stored
 from tokflow.store.links import LATEST, named_by
 from tokflow.store.manifest import (
@@ -258,6 +259,10 @@ class RemoteStore(Store):
                 sizes[folder] = self.read(folder).manifest.num_bytes
         unread = super().freed_bytes([of for of in folders if of not in sizes], {})
         return {of: (sizes | unread)[of] for of in folders} | unfinished
+
+    def drop(self, output: StoredOutput, names: Collection[str]) -> None:
+        publication.drop_there(self.place, output, without_files(output.manifest, names))
+        super().drop(output, names)
 
     def remove_all(self, folders: Iterable[Path], *, seconds: float) -> None:
         for_each(partial(self._remove, seconds=seconds), folders)

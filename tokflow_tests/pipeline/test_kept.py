@@ -1,0 +1,227 @@
+"""Tokens that are dropped when the exports stand, and made again where something needs them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.audit.trace import trace_document, trace_tokens
+from tokflow.audit.verify.verification import verify_dataset
+from tokflow.errors import MissingOutputError
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.kept import drop_tokens, spare_tokens
+from tokflow.pipeline.mixture import graph_of
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.results import BuildResult
+from tokflow.pipeline.run import build_dataset
+from tokflow.store.remote.places import CACHE_VARIABLE
+from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.tiny import declare, load_dataset, write_raw, write_yaml
+
+TEXTS = {f"{name}.jsonl": [f"text {name} {of} " * 9 for of in range(9)] for name in "abc"}
+PARTS = {"parts": {"train": {"fraction": 0.8}, "validation": {"fraction": 0.2}}}
+
+
+def declared(folder: Path, keep: str = "exports", **attributes: Any) -> Dataset:
+    fields: dict[str, Any] = {"exports": ["bin"], "split": PARTS, **attributes}
+    return declare(folder, TEXTS, keep=keep, **fields)
+
+
+def tokens_in(dataset: Dataset) -> list[Path]:
+    return sorted((dataset.folder / "tokens").rglob("*.bin"))
+
+
+def tokens_there(store: ObjectStore) -> list[str]:
+    keys = store.keys()
+    return [key for key in keys if key.endswith("/tokens.bin")]
+
+
+def bytes_of(built: BuildResult, name: str) -> dict[str, bytes]:
+    made = built.export(name)
+    made.stored.fetch()
+    return {of: (made.folder / of).read_bytes() for of in made.manifest.files}
+
+
+def test_tokens_go_when_the_exports_stand_and_everything_else_stays(tmp_path: Path):
+    whole = build_dataset(declared(tmp_path / "whole", "all"))
+    dataset = declared(tmp_path / "kept")
+
+    built = build_dataset(dataset)
+
+    assert built.dropped_bytes == sum(
+        of.manifest.counts["num_tokens"] * 2 for of in whole.of("tokens")
+    )
+    assert tokens_in(dataset) == []
+    assert bytes_of(built, "bin") == bytes_of(whole, "bin")
+    assert make_plan(dataset).is_up_to_date
+    assert build_dataset(dataset).num_new == 0
+    names = {of.name for of in (dataset.folder / "tokens").rglob("*") if of.is_file()}
+    assert names == {"documents.parquet", "manifest.json", "run.json"}
+
+
+def test_what_needs_tokens_again_says_how_many_bytes_and_makes_the_same(tmp_path: Path):
+    build_dataset(declared(tmp_path / "kept"))
+    more: dict[str, Any] = {"exports": ["bin", "parquet"], "packing": {"sequence_length": 8}}
+    whole = build_dataset(declared(tmp_path / "whole", "all", **more))
+
+    dataset = declared(tmp_path / "kept", **more)
+    plan = make_plan(dataset)
+    built = build_dataset(dataset)
+
+    num_raw = sum(of.stat().st_size for of in (tmp_path / "kept/raw").iterdir())
+    assert plan.num_bytes == num_raw
+    assert {of.cause for of in plan.missing if of.stage == "tokens"} == {"dropped"}
+    assert {of.output.stage for of in built.made if of.is_new} == {"tokens", "sequences", "export"}
+    for name in ("bin", "parquet"):
+        assert bytes_of(built, name) == bytes_of(whole, name)
+    assert tokens_in(dataset) == []
+
+
+@pytest.mark.parametrize("split", [PARTS, {"parts": {"train": {"documents": 9}}}])
+def test_a_file_more_makes_exports_of_all_tokens(split: dict[str, Any], tmp_path: Path):
+    dataset = declared(tmp_path / "kept", split=split)
+    whole = declared(tmp_path / "whole", "all", split=split)
+    build_dataset(dataset)
+    for of in (dataset, whole):
+        write_raw(of.base, {"0.jsonl": ["new", "text"]})
+
+    built = build_dataset(dataset)
+
+    assert bytes_of(built, "bin") == bytes_of(build_dataset(whole), "bin")
+    assert tokens_in(dataset) == []
+
+
+def test_verify_says_what_it_could_not_compare_and_trace_leads_to_the_document(tmp_path: Path):
+    dataset = declared(tmp_path)
+    built = build_dataset(dataset)
+
+    found = {of.name: of for of in verify_dataset(dataset)}
+    [origin] = trace_tokens(built.export("bin").folder, part="train", start=3, stop=5)
+
+    assert [of.problems for of in found.values()] == [()] * len(found)
+    assert "tokens.bin: dropped" in found["tokens of a.jsonl"].notes[0]
+    assert "were dropped: not compared" in found["export bin"].notes[0]
+    assert (origin.raw_file, origin.row) == ("a.jsonl", 0)
+    assert trace_document(dataset, "a.jsonl", 1).pieces
+    with pytest.raises(MissingOutputError, match="they were dropped"):
+        graph_of(dataset).open_tokens("a.jsonl").tokens()
+
+
+def test_gc_drops_the_tokens_if_it_is_asked_and_frees_what_it_says(tmp_path: Path):
+    config = write_yaml(tmp_path, raw={"files": "raw/*"}, exports=["bin"], split=PARTS)
+    write_raw(tmp_path, TEXTS)
+    dataset = load_dataset(config)
+    build_dataset(dataset)
+    num_bytes = sum(of.stat().st_size for of in tokens_in(dataset))
+
+    [listed] = json_of("gc", "--tokens", "--config", config)["datasets"]
+    said = run("gc", "--tokens", "--yes", "--config", config).stdout
+
+    assert listed["num_token_bytes"] == num_bytes
+    assert f"small: the tokens of 3 files, {num_bytes / 1000:.1f} kB, removed\n" in said
+    assert tokens_in(dataset) == []
+    assert make_plan(dataset).is_up_to_date
+    assert "no tokens that may go" in run("gc", "--tokens", "--config", config).stdout
+
+
+def test_tokens_stay_where_an_export_does_not_stand(tmp_path: Path):
+    dataset = declared(tmp_path, "all")
+    build_dataset(dataset)
+
+    assert spare_tokens(graph_of(declared(tmp_path, exports=["bin", "npy"]))) == []
+    assert spare_tokens(graph_of(declared(tmp_path, exports=[]))) == []
+    assert len(spare_tokens(graph_of(dataset))) == 3
+
+
+def killed_steps(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Yield after each kill: at the first step that changes the disk, the second and so on."""
+    rename, unlink = Path.replace, Path.unlink
+    place = 0
+    while True:
+        steps = iter(range(place))
+
+        def step(of: Any, *args: Any, steps: Iterator[int] = steps, **how: Any) -> Any:
+            if of.__self__.is_relative_to(dataset.folder) and next(steps, None) is None:
+                raise KeyboardInterrupt
+            return of(*args, **how)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", lambda self, to, s=step: s(rename.__get__(self), to))
+            patch.setattr(
+                Path, "unlink", lambda self, s=step, **how: s(unlink.__get__(self), **how)
+            )
+            try:
+                drop_tokens(graph_of(dataset))
+                return
+            except KeyboardInterrupt:
+                pass
+        yield place
+        place += 1
+
+
+def test_a_kill_at_any_step_of_dropping_leaves_nothing_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    build_dataset(declared(tmp_path, "all"))
+    dataset = declared(tmp_path)
+
+    num_kills = 0
+    for _ in killed_steps(dataset, monkeypatch):
+        num_kills += 1
+        assert make_plan(dataset).is_up_to_date
+        assert not any(of.problems for of in verify_dataset(dataset))
+
+    assert num_kills >= 3
+    assert tokens_in(dataset) == []
+
+
+def test_tokens_of_a_mixture_go_and_come_with_its_exports(tmp_path: Path):
+    write_raw(tmp_path, TEXTS)
+    for name in ("web", "code"):
+        write_yaml(tmp_path, name=name, raw={"files": "raw/*"}, keep="exports", exports=[]).rename(
+            tmp_path / f"{name}.yaml"
+        )
+
+    def mixture(exports: str) -> Dataset:
+        sources = "{web: {config: web.yaml, weight: 2}, code: {config: code.yaml, weight: 1}}"
+        (tmp_path / "mix.yaml").write_text(
+            f"name: mix\nstore: store\nexports: {exports}\nmixture: {{sources: {sources}}}\n"
+        )
+        return load_dataset(tmp_path / "mix.yaml")
+
+    first = build_dataset(mixture("[bin]"))
+    sources = mixture("[bin]").sources
+    assert (first.failed, first.dropped_bytes > 0) == ((), True)
+    assert [of for source in sources for of in tokens_in(source)] == []
+    assert make_plan(mixture("[bin]")).is_up_to_date
+
+    both = mixture("[bin, npy]")
+    assert {of.cause for of in make_plan(both).missing if of.stage == "tokens"} == {"dropped"}
+    assert build_dataset(both).failed == ()
+
+    assert bytes_of(build_dataset(both), "bin") == bytes_of(first, "bin")
+    assert [of for source in sources for of in tokens_in(source)] == []
+
+
+def test_tokens_of_a_store_at_a_url_go_there_too_and_come_again(
+    tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+):
+    store = f"{object_store.url}/store"
+    whole = build_dataset(declared(tmp_path / "whole", "all", exports=["bin", "npy"]))
+    build_dataset(declared(tmp_path / "there", store=store))
+
+    tokens = tokens_there(object_store)
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "other"))  # as on another machine
+    again = declared(tmp_path / "there", store=store)
+    assert tokens == []
+    assert make_plan(again).is_up_to_date
+    assert not any(of.problems for of in verify_dataset(again))
+
+    more = declared(tmp_path / "there", store=store, exports=["bin", "npy"])
+    built = build_dataset(more)
+
+    for name in ("bin", "npy"):
+        assert bytes_of(built, name) == bytes_of(whole, name)
+    assert tokens_there(object_store) == []
