@@ -11,8 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.exported_tokens import ExportedTokens
 from tokflow.errors import MissingOutputError
 from tokflow.split.spans import SPAN_COLUMNS, SPANS_NAME, PartSpans, Split
+from tokflow.store.dropping import dropped_files
 from tokflow.store.integrity import check_files
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_numpy
@@ -28,8 +30,8 @@ CutChars: TypeAlias = dict[tuple[int, int], int]
 class TokenizedText:
     """A text that was tokenized: a document, or a span of one that was cut."""
 
-    source: TokenSource
-    """All tokens of its split, its own among them."""
+    source: TokenSource | ExportedTokens
+    """All tokens of its split, its own among them; or its own, as an export has them."""
     token_start: int
     num_tokens: int
     """Tokens with the BOS and EOS that were put around it."""
@@ -73,8 +75,11 @@ class Texts:
         self.shard, self.split = shard, split
         self._of_parts: dict[str, tuple[PartSpans, npt.NDArray[np.int64], CutChars]] = {}
 
-    def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
-        """Return the text that a row of the index is of."""
+    def text_of(
+        self, entry: Mapping[str, Any], exported: ExportedTokens | None = None
+    ) -> TokenizedText:
+        """Return the text that a row of the index is of; `exported`: its tokens, where those of the
+        shard were dropped."""
         shard = self.shard
         row = shard.origins.row_of(entry["raw_file"], entry["row"])
         document = int(np.searchsorted(self._rows, row))
@@ -86,11 +91,11 @@ class Texts:
         facts, config = self._documents.slice(document, 1).to_pylist()[0], shard.manifest.config
         num_chars = cut_chars.get((document, char_start), facts["num_chars"])
         is_chat_or_control = config["special_tokens_in_text"] == "control" or shard.has_loss_mask
-        source, masks = self._sources
+        source, masks = (exported, None) if exported else self._sources
         return TokenizedText(
             source=source,
             masks=masks,
-            token_start=int(spans.token_start[at]),
+            token_start=0 if exported else int(spans.token_start[at]),
             num_tokens=int(spans.num_tokens[at]),
             char_start=char_start,
             num_chars=num_chars,
@@ -173,7 +178,9 @@ class ExportTexts:
         Raises: MissingOutputError where the store does not have the split of its raw file;
         CorruptOutputError where a table is damaged.
         """
-        return self._open(entry).text_of(entry)
+        texts = self._open(entry)
+        is_dropped = bool(dropped_files(texts.shard.manifest))
+        return texts.text_of(entry, ExportedTokens(self._export, entry) if is_dropped else None)
 
     def _open(self, entry: Mapping[str, Any]) -> Texts:
         name = entry["raw_file"]

@@ -118,7 +118,10 @@ def trace_tokens(
     # Those of a raw file in their order there, so that what is read again is read once.
     in_file_order = sorted(range(len(origins)), key=lambda n: (origins[n].raw_file, origins[n].row))
     for index in in_file_order:
-        with report_damage_on_error(*texts.outputs_of(entries[index])):
+        with (
+            suppress(MissingOutputError),  # of tokens that were dropped, and are in other sequences
+            report_damage_on_error(*texts.outputs_of(entries[index])),
+        ):
             origins[index] = _with_text(origins[index], of_origins[index], characters)
     return origins
 

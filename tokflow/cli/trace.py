@@ -105,7 +105,10 @@ def main(
                 if value is not None:
                     print_styled((f"  {name}: {value}", "dim"))
         if any(origin.token_ids is None for origin in origins):
-            print("note: the store it was made in is not here, so no characters are shown")
+            print(
+                "note: the store it was made in is not here, or has the tokens no more, so no "
+                "characters are shown"
+            )
         elif any(origin.is_normalised for origin in origins):
             print(f"note: {NORMALISED_NOTE}")
         elif any(origin.text is None for origin in origins):

@@ -235,15 +235,23 @@ class Export(InStore):
         fields = (portion.read() for portion in fetched_ahead(self.portions(part)))
         return (piece for some in fields for piece in pieces(some, self.layout, self.dtype))
 
-    def beginning(self, part: str, num: int) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-        """Yield the token ids of the first `num` positions of a part or more, as `read` does; of
-        files at a URL no more is fetched than is looked at. Raises: as `read`."""
-        layout, length = self.layout, self.of_part(part).sequence_length or 1
+    def between(
+        self, part: str, start: int, stop: int
+    ) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+        """Yield the token ids at positions of a part, (num,) each, together stop - start; of other
+        files nothing is read. Raises: as `read`."""
+        layout, length, end = self.layout, self.of_part(part).sequence_length or 1, 0
         for portion in self.portions(part):
+            begin, end = end, end + portion.num * length
+            first, last = max(start - begin, 0), min(stop, end) - begin
+            if first >= last:
+                continue
             fields = portion.read_lazily()
             own = fields if layout.is_packed else {"token_ids": fields["token_ids"]}
-            some = {name: values[: -(-num // length)] for name, values in own.items()}
-            yield from (piece["token_ids"] for piece in pieces(some, layout, self.dtype))
+            row = first // length
+            some = {name: values[row : -(-last // length)] for name, values in own.items()}
+            found = [piece["token_ids"].ravel() for piece in pieces(some, layout, self.dtype)]
+            yield np.concatenate(found)[first - row * length : last - row * length]
 
     def portions(self, part: str) -> Sequence[Portion]:
         """Return what a part is read in, each known by its size and read alone, in any order.

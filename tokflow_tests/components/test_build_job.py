@@ -233,3 +233,15 @@ def test_what_a_transform_leaves_out_is_reported_and_its_source_is_a_code_versio
     assert shown(event.metadata["details"])["records"] == "3"
     assert "1 record left out" in (event.description or "")
     assert "tokens" in str(case.not_fresh())
+
+
+def test_tokens_go_after_the_checks_and_later_runs_find_nothing_wrong(case: Case):
+    case.attributes["keep"] = "exports"
+
+    for _ in range(2):
+        result = build(case)
+        assert result.success
+        assert all(of.passed for of in checks(result))
+
+    assert list((case.folder / "store/small/tokens").rglob("*.bin")) == []
+    assert case.not_fresh() == {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.trace import trace_document, trace_tokens
+from tokflow.audit.trace import TokenOrigin, trace_document, trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.errors import MissingOutputError
 from tokflow.pipeline.dataset import Dataset
@@ -93,17 +93,42 @@ def test_a_file_more_makes_exports_of_all_tokens(split: dict[str, Any], tmp_path
     assert tokens_in(dataset) == []
 
 
-def test_verify_says_what_it_could_not_compare_and_trace_leads_to_the_document(tmp_path: Path):
-    dataset = declared(tmp_path)
+@pytest.mark.parametrize(("strategy", "cut"), [("concat", {("a.jsonl", 6)}), ("best_fit", set())])
+def test_a_trace_finds_characters_by_the_tokens_of_an_export_that_has_all_of_a_document(
+    strategy: str, cut: set[tuple[str, int]], tmp_path: Path
+):
+    packing = {"strategy": strategy, "sequence_length": 150}  # a document is shorter
+    exports = ["bin", "parquet"]
+    dataset = declared(tmp_path, "all", packing=packing, exports=exports)
     built = build_dataset(dataset)
 
+    def traced() -> list[TokenOrigin]:
+        folders = [built.export(name).folder for name in exports]
+        return [
+            origin
+            for of in folders
+            for origin in trace_tokens(of, part="train", start=70, stop=700)
+        ]
+
+    before = traced()
+    drop_tokens(graph_of(declared(tmp_path, packing=packing, exports=exports)))
+
+    assert tokens_in(dataset) == []
+    pairs = list(zip(before, traced(), strict=True))
+    assert before[0].text
+    assert {(old.raw_file, old.row) for old, new in pairs if old != new} == cut
+    assert all(new.text is None for old, new in pairs if old != new)
+
+
+def test_verify_says_what_it_could_not_compare(tmp_path: Path):
+    dataset = declared(tmp_path)
+    build_dataset(dataset)
+
     found = {of.name: of for of in verify_dataset(dataset)}
-    [origin] = trace_tokens(built.export("bin").folder, part="train", start=3, stop=5)
 
     assert [of.problems for of in found.values()] == [()] * len(found)
     assert "tokens.bin: dropped" in found["tokens of a.jsonl"].notes[0]
     assert "were dropped: not compared" in found["export bin"].notes[0]
-    assert (origin.raw_file, origin.row) == ("a.jsonl", 0)
     assert trace_document(dataset, "a.jsonl", 1).pieces
     with pytest.raises(MissingOutputError, match="they were dropped"):
         graph_of(dataset).open_tokens("a.jsonl").tokens()
