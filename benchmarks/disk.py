@@ -33,6 +33,8 @@ def measure_disk(pattern, parts, folder):
         build(files, exports, folder, store, parts=parts)
         before, tokens = files_below(store), sum(files_below(store, "tokens").values())
         yield " and ".join(exports), sum(before.values()), tokens
+    build(files, ["bin"], folder, folder / "kept", parts=parts, keep="exports")
+    yield "bin, keep: exports", sum(files_below(folder / "kept").values()), tokens
     export = sum(files_below(store, "exports").values())
     text = next(raw.iterdir()).read_bytes()[:ADDED_BYTES]
     (raw / "zz.jsonl").write_bytes(text[: text.rindex(b"\n") + 1])

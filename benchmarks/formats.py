@@ -68,13 +68,14 @@ def write(file, name, folder, store):
     return written
 
 
-def build(file, exports, folder, store, *, parts=PARTS):
+def build(file, exports, folder, store, *, parts=PARTS, keep="all"):
     config = folder / "formats.yaml"
     text = dataset_yaml(
         file,
         exports=exports,
         packing={"sequence_length": SEQUENCE_LENGTH},
         split={"parts": parts},
+        keep=keep,
     )
     config.write_text(text)
     command = [*TOKFLOW, "run", "--config", config, "--store", store]

@@ -31,7 +31,6 @@ from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.stage import SPLIT
 from tokflow.store.check_memory import CheckMemory
-from tokflow.store.dropping import dropped_files
 from tokflow.store.integrity import once_more, raise_damage
 from tokflow.store.manifest import Manifest
 from tokflow.store.verdicts import try_to_write_verdict
@@ -314,7 +313,7 @@ class Checker:
             if len(outputs) == 1:
                 place = outputs[0].folder.relative_to(self.graph.folder).as_posix()
             looked_at = [of for output in outputs for of in self._looked_at(output)]
-            lacks_files = any(dropped_files(of.manifest()) for of in looked_at)
+            lacks_files = any(of.manifest().dropped for of in looked_at)
             looks = [self._look(of) for of in looked_at]
             digest = hashlib.sha256("\n".join([CHECKS_VERSION, *looks]).encode()).hexdigest()[:32]
         return _Group(outputs, place, lacks_files, digest)

@@ -14,7 +14,6 @@ from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.exported_tokens import ExportedTokens
 from tokflow.errors import MissingOutputError
 from tokflow.split.spans import SPAN_COLUMNS, SPANS_NAME, PartSpans, Split
-from tokflow.store.dropping import dropped_files
 from tokflow.store.integrity import check_files
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_numpy
@@ -179,7 +178,7 @@ class ExportTexts:
         CorruptOutputError where a table is damaged.
         """
         texts = self._open(entry)
-        is_dropped = bool(dropped_files(texts.shard.manifest))
+        is_dropped = bool(texts.shard.manifest.dropped)
         return texts.text_of(entry, ExportedTokens(self._export, entry) if is_dropped else None)
 
     def _open(self, entry: Mapping[str, Any]) -> Texts:

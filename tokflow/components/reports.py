@@ -37,7 +37,6 @@ from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageResult, Totals
 from tokflow.shown import clipped, printable, viewer_command
 from tokflow.split.rule import NOT_TAKEN
-from tokflow.store.dropping import dropped_files
 from tokflow.store.tables import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokens.shard import TokenShard
@@ -178,7 +177,7 @@ def _token(name: str | None, token_id: int | None) -> str:
 
 
 def _tokens(made: StageResult, described: Description) -> Page:
-    if dropped_files(made.manifest):
+    if made.manifest.dropped:
         return Page()
     texts = TokenTexts(made.graph.tokenizer)
     return Page(shown=preview_of_shard(TokenShard(made.stored), texts))
@@ -195,7 +194,7 @@ def _export(made: StageResult, described: Description) -> Page:
     manifest, graph = made.manifest, made.graph
     exported = parts_of(made.output)
     shards = [split.shard.manifest for split in exported[0].splits]
-    is_dropped = any(map(dropped_files, shards))
+    is_dropped = any(of.dropped for of in shards)
     text = describe_all(shards)
     split = describe_all(split.manifest for split in exported[0].splits)
     rows = [row | described.parts[row["part"]] for row in split.rows] if split else []

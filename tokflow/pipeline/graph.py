@@ -35,7 +35,6 @@ from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
-from tokflow.store.dropping import dropped_files
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.stage import TOKENIZER
@@ -293,7 +292,7 @@ class BuildGraph:
 
     def lacks_tokens(self, output: Output) -> bool:
         """Return whether files of an output were dropped that are needed again."""
-        is_dropped = output.is_made and dropped_files(output.manifest())
+        is_dropped = output.is_made and output.manifest().dropped
         return bool(is_dropped) and self.made_for.makes_exports
 
     @cached_property

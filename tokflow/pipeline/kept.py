@@ -9,7 +9,6 @@ from typing import TypeAlias
 from tokflow.errors import TokflowError
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import BuildResult
-from tokflow.store.dropping import dropped_files
 from tokflow.store.links import freed_bytes
 from tokflow.store.store import StoredOutput
 
@@ -31,7 +30,7 @@ def spare_tokens(graph: BuildGraph) -> Spare:
         with suppress(TokflowError, OSError):
             stored = output.open()
             names = output.step.spare_files(stored)
-            left = (of for of in dropped_files(stored.manifest) if (stored.folder / of).exists())
+            left = (of for of in stored.manifest.dropped if (stored.folder / of).exists())
             if names or any(left):
                 found.append((stored, names))
     return found
@@ -45,7 +44,7 @@ def num_spare_bytes(spare: Spare) -> int:
         if of.store.is_cached:
             num_bytes += sum(of.manifest.files[name].num_bytes for name in names)
         else:
-            here += [of.folder / name for name in (*names, *dropped_files(of.manifest))]
+            here += [of.folder / name for name in (*names, *of.manifest.dropped)]
     return num_bytes + sum(freed_bytes(here).values())
 
 

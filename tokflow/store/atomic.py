@@ -261,8 +261,7 @@ def _is_same(folder: Path, temporary: Path, store: Keeper) -> bool:
     if not store.is_intact(folder):
         return False
     there, new = read_manifest(folder), read_manifest(temporary)
-    # One of which files were dropped is the same output, but not the whole of it.
-    return (there.fingerprint, *there.files) == (new.fingerprint, *new.files)
+    return there.fingerprint == new.fingerprint and there.dropped.keys() == new.dropped.keys()
 
 
 def begun_beside(path: Path) -> Path:

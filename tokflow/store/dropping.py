@@ -8,18 +8,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from tokflow.store.atomic import begun_beside, naming, sync
-from tokflow.store.manifest import MANIFEST_NAME, FileEntry, Manifest, sealed
-
-DROPPED = "dropped"
-"""Key in the details."""
-
-
-def dropped_files(manifest: Manifest) -> dict[str, FileEntry]:
-    """Return what an output has no more, by the names of files."""
-    return msgspec.convert(manifest.details.get(DROPPED, {}), dict[str, FileEntry])
+from tokflow.store.manifest import DROPPED, MANIFEST_NAME, Manifest, sealed
 
 
 def without_files(manifest: Manifest, names: Collection[str]) -> Manifest:
@@ -51,5 +41,5 @@ def drop_here(folder: Path, manifest: Manifest) -> None:
                 sync(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
-    for name in dropped_files(manifest):
+    for name in manifest.dropped:
         (folder / name).unlink(missing_ok=True)

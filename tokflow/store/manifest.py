@@ -36,6 +36,9 @@ _OUTPUT_NAME = re.compile("[0-9a-f]{16}")
 _LEADS_OUT = re.compile(r"(\A|/)\.{0,2}(/|\Z)|[\\\0]")
 """A component that is empty, `.` or `..`, or a character that separates them on another system."""
 
+DROPPED = "dropped"
+"""Key of the details of an output of which files were dropped."""
+
 MAX_COUNT = 2**63 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
@@ -132,6 +135,11 @@ class Manifest:
     def num_bytes(self) -> int:
         """Size of its files together."""
         return sum(entry.num_bytes for entry in self.files.values())
+
+    @property
+    def dropped(self) -> dict[str, FileEntry]:
+        """Files that its output has no more, by name: whoever makes it again makes them, too."""
+        return msgspec.convert(self.details.get(DROPPED, {}), dict[str, FileEntry])
 
     def fields(self) -> dict[str, Any]:
         """Return the fields as they stand in the file, without the digest."""

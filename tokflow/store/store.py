@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store import atomic, links
 from tokflow.store.config import expanded
-from tokflow.store.dropping import drop_here, dropped_files, without_files
+from tokflow.store.dropping import drop_here, without_files
 from tokflow.store.integrity import ReadAgainError, Stored, given
 from tokflow.store.listed_files import Stamp, broken_files, check_sizes
 from tokflow.store.manifest import (
@@ -151,7 +151,7 @@ class Store:
     def unlisted(self, output: "StoredOutput") -> list[str]:
         """Return the names of files in the folder of an output that its manifest does not list."""
         listed = {*output.manifest.files, MANIFEST_NAME, RUN_NAME}
-        listed |= dropped_files(output.manifest).keys()  # which a killed process may have left
+        listed |= output.manifest.dropped.keys()  # which a killed process may have left
         found = (of for of in output.folder.rglob("*") if of.is_symlink() or not of.is_dir())
         return sorted({of.relative_to(output.folder).as_posix() for of in found} - listed)
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 from tokflow.documents import Batch, DocumentsConfig, deciding_fields, ranges
 from tokflow.errors import MissingOutputError
 from tokflow.raw import RawPartition
-from tokflow.store.dropping import dropped_files
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import read_table, repeated, to_arrow, to_numpy, to_texts
@@ -61,7 +60,7 @@ class TokenShard(InStore):
     @property
     def has_loss_mask(self) -> bool:
         """True if only some tokens are supervised: the documents are chats."""
-        files = {*self.manifest.files, *dropped_files(self.manifest)}
+        files = {*self.manifest.files, *self.manifest.dropped}
         return self.names(LOSS_MASK_NAME)[0] in files
 
     @property
@@ -97,7 +96,7 @@ class TokenShard(InStore):
 
     def check_tokens(self) -> None:
         """Raise MissingOutputError where the tokens were dropped."""
-        if dropped := dropped_files(self.manifest):
+        if dropped := self.manifest.dropped:
             raise MissingOutputError(
                 where=self.stored.shown,
                 expected=", ".join(dropped),

@@ -20,7 +20,6 @@ from tokflow.sequences.stage import SEQUENCES
 from tokflow.shown import counted
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
-from tokflow.store.dropping import dropped_files
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
@@ -57,7 +56,7 @@ class ShardSample:
     @property
     def num_tokens(self) -> int:
         """Tokens of the shards that have theirs, read or not."""
-        return sum(of.num_tokens for of in self.shards if not dropped_files(of.manifest))
+        return sum(of.num_tokens for of in self.shards if not of.manifest.dropped)
 
     def beginnings(self, most: int) -> Iterator[npt.NDArray[Any]]:
         """Yield the first tokens of each shard, `most` of them together: an equal share of each,
@@ -66,7 +65,7 @@ class ShardSample:
         Raises: CorruptOutputError where one is none of its vocabulary, since its file is damaged.
         """
         for shard, share in self.shares("num_tokens", most):
-            if dropped_files(shard.manifest):
+            if shard.manifest.dropped:
                 continue
             vocab_size = shard.manifest.details["vocab_size"]
             with report_damage_on_error(shard):

@@ -42,7 +42,6 @@ from tokflow.split.mixture import mixture_of
 from tokflow.split.spans import SPLIT_VERSION, Split
 from tokflow.split.stage import SPLIT, cut_encoder
 from tokflow.stage import RAW, Stage, stage_of
-from tokflow.store.dropping import dropped_files
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import Unreadable, opened, output_at, output_in, walk
 from tokflow.store.verdicts import try_to_write_verdict
@@ -338,7 +337,7 @@ class _Verifier:
 
     def _tokens(self, found: StoredOutput) -> Result:
         """Compare a token shard with its counts and, if there is a graph, with the raw file."""
-        if dropped := dropped_files(found.manifest):
+        if dropped := found.manifest.dropped:
             names = " and ".join(dropped)
             return [], [f"{names}: dropped, as the exports stand; not compared with anything"]
         tokenizer = self._ancestry.tokenizer(found)
@@ -388,7 +387,7 @@ class _Verifier:
         except (CorruptOutputError, ForeignOutputError) as error:
             self.unreadable_parents.append(error)
             return f"a parent cannot be read ({error.where})"
-        if any(dropped_files(of.manifest) for of in ancestors):
+        if any(of.manifest.dropped for of in ancestors):
             return "the tokens that it was made from were dropped"
         once = {of.folder: of for of in ancestors}.values()
         if not (damaged := [parent for parent in once if self._broken_files(parent)]):
