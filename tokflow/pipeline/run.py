@@ -231,12 +231,9 @@ class Build:
         where they cannot be mixed as the config says.
         """
         missing = [
-            source
-            for source in graph.of_sources.values()
-            if not all(
-                of.is_made and not source.lacks_tokens(of)
-                for of in source.outputs(until=SPLIT.name)
-            )
+            one
+            for one in graph.of_sources.values()
+            if any(not of.is_made or one.lacks_tokens(of) for of in one.outputs(until=SPLIT.name))
         ]
         for source in missing:
             make_output(source, TOKENIZER.name, TOKENIZER.name)
