@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ from tokflow.near_duplicates.stage import PAIRS_NAME, PAIRS_SCHEMA, band_of
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import TableWriter, to_arrow, to_numpy
+from tokflow.tokenizers.engines.reference import open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import ROWS_PER_GROUP
 
@@ -25,6 +28,10 @@ square."""
 
 RANGE_TEXTS = 20_000_000
 """Keys of a band that are sorted at once; of more texts a band is taken by ranges of its keys."""
+
+NUM_SAMPLES = 5
+SAMPLE_TOKENS = 100
+"""Pairs that are shown, and the tokens of each text at its beginning."""
 
 BATCH_TOKENS = 2_000_000
 """Tokens of the pairs that are compared at once; or those of one pair."""
@@ -73,10 +80,12 @@ def write_pairs(
     config: NearDuplicatesConfig,
     folder: Path,
     *,
+    tokenizer: Tokenizer,
     dataset: str,
     recipe: Recipe,
 ) -> None:
-    """Write the proven pairs of all shards into the empty `folder`, manifest last.
+    """Write the proven pairs of all shards into the empty `folder`, manifest last, which has how
+    many there are of each similarity, and the beginnings of some.
 
     The bytes are the same for any order of the shards.
     """
@@ -96,9 +105,10 @@ def write_pairs(
     is_alike = similarity >= config.needed()
     pairs, similarity = found[is_alike], similarity[is_alike]
     order = np.lexsort((texts.ranks[pairs[:, 1]], texts.ranks[pairs[:, 0]]))
-    first, second = (texts.hashes.take(to_arrow(of)) for of in pairs[order].T)
+    pairs, similarity = pairs[order], similarity[order]
+    first, second = (texts.hashes.take(to_arrow(of)) for of in pairs.T)
     with TableWriter(folder / PAIRS_NAME, PAIRS_SCHEMA, rows_per_group=ROWS_PER_GROUP) as table:
-        rows = [first, second, to_arrow(similarity[order])]
+        rows = [first, second, to_arrow(similarity)]
         table.add(pa.Table.from_arrays(rows, schema=PAIRS_SCHEMA))
     counts = {
         "num_documents": len(num_tokens),
@@ -112,9 +122,41 @@ def write_pairs(
         dataset=dataset,
         partition=None,
         counts=counts,
+        details={
+            "similarities": np.bincount((similarity * 20).astype(np.int64), minlength=21).tolist(),
+            "samples": _samples(texts.documents[pairs], similarity, shards, tokenizer),
+        },
         files=checksums(folder, known={PAIRS_NAME: table.entry()}),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def _samples(
+    pairs: npt.NDArray[np.int64],
+    similarity: npt.NDArray[np.float64],
+    shards: Sequence[TokenShard],
+    tokenizer: Tokenizer,
+) -> list[dict[str, Any]]:
+    """Return the beginnings of some pairs of documents, from the least alike to the most."""
+    texts, reference = [texts_of(of) for of in shards], open_reference(tokenizer)
+    edges = np.cumsum([0, *(len(of.lengths) for of in texts)])
+
+    def beginning(document: int) -> str:
+        number = int(np.searchsorted(edges, document, side="right")) - 1
+        start = int(texts[number].starts[document - edges[number]])
+        stop = start + min(int(texts[number].lengths[document - edges[number]]), SAMPLE_TOKENS)
+        return reference.decode(texts[number].tokens.read(start, stop).tolist())
+
+    order = np.argsort(similarity, kind="stable")
+    some = order[np.unique(np.linspace(0, len(order) - 1, NUM_SAMPLES).astype(np.int64))]
+    return [
+        {
+            "similarity": round(float(similarity[of]), 3),
+            "text": beginning(pairs[of, 0]),
+            "other": beginning(pairs[of, 1]),
+        }
+        for of in (some if len(order) else ())
+    ]
 
 
 def _ranges(

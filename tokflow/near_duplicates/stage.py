@@ -107,9 +107,9 @@ class NearDuplicatesStage(Stage):
         shards = making.opened_all("tokens", "")
         keys = making.opened_all(SIGNATURES.name, "")
         config = making.of(NearDuplicatesConfig)
-        name = making.graph.dataset.name
+        how = {"tokenizer": making.opened("tokenizer"), "dataset": making.graph.dataset.name}
         made_of = shards, keys, config
-        return WholeWriter(partial(write_pairs, *made_of, dataset=name, recipe=making.recipe))
+        return WholeWriter(partial(write_pairs, *made_of, **how, recipe=making.recipe))
 
     def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tokflow.audit.inspection import Excerpt, Segment, inspect_output
 from tokflow.audit.token_texts import TokenTexts, drawn_token
+from tokflow.near_duplicates.stage import NEAR_DUPLICATES
 from tokflow.pipeline.describe import Description, Values, describe, describe_all
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.plan import Plan
@@ -164,6 +165,12 @@ class StoreFacts:
     def selections(self) -> list[Manifest]:
         """The selections of the files; none without `select`."""
         return [self.plan.dataset.store.read(of).manifest for of in self.folders(SELECTION)]
+
+    @cached_property
+    def near_duplicates(self) -> Mapping[str, Any]:
+        """What the pairs of alike texts have to show: similarities, samples; nothing of none."""
+        folders = self.folders(NEAR_DUPLICATES)
+        return self.plan.dataset.store.read(folders[0]).manifest.details if folders else {}
 
     @property
     def selected_rows(self) -> list[Values]:

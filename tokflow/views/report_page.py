@@ -38,6 +38,7 @@ from tokflow.views.report_pictures import (
     open_texts,
     reject_picture,
     share_pictures,
+    similarity_picture,
     vocabulary_picture,
 )
 
@@ -119,6 +120,7 @@ def _pictures(
     of_documents = lengths.pop("document_lengths", None)
     of_scripts = by_script(facts, texts) if texts else None
     found = [of_documents, by_file(facts), of_scripts, reject_picture(facts)]
+    found.append(similarity_picture(facts))
     yield from filter(None, found)
     yield from share_pictures(facts)
     yield from lengths.values()
@@ -146,6 +148,7 @@ def _values(
         "mixture": facts.source_rows,
         "rules": rule_rows(facts.selections),
         "selected": facts.selected_rows,
+        "alike": facts.near_duplicates.get("samples", []),
         "texts": texts,
         "unused": _unused(use, texts) if use and texts else [],
         "use": use,

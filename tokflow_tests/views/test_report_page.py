@@ -137,6 +137,20 @@ def test_what_select_leaves_out_is_told_by_rule_and_by_file(tmp_path: Path):
     assert [cells[8][:1], cells[12]] == ["a", "60.00 %"]
 
 
+def test_near_duplicates_are_shown_side_by_side_and_by_similarity(tmp_path: Path):
+    texts = {"a.jsonl": ["one text and <b>", "one text and <i>", "one text", "x" * 30]}
+    dataset = declare(tmp_path, texts, near_duplicates={"threshold": 0.5, "ngram": 3})
+    build(dataset)
+
+    report = make_report(dataset)
+
+    assert "similarities" in [of.name for of in report.pictures]
+    page = report.html.decode()
+    section = page[page.index('id="selection"') : page.index('id="tokens"')]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", section)
+    assert cells == ["0.75", "one text and &lt;i&gt;", "one text and &lt;b&gt;"]
+
+
 @pytest.mark.parametrize(
     "name",
     [
