@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from copy import deepcopy
@@ -213,6 +214,14 @@ def shown_failed(instance: dg.DagsterInstance, dataset: Dataset) -> set[str]:
             is_newer = made is None or made.run_id != entry.last_run_id
             found |= {name} if run and is_newer and not run.is_success else set()
     return found
+
+
+def reported(case: Case, result: dg.ExecuteInProcessResult) -> dict[str, int]:
+    """Return how many materializations each asset has in a run."""
+    kind = dg.DagsterEventType.ASSET_MATERIALIZATION
+    logs = case.instance.all_logs(result.run_id, of_type=kind)
+    keys = [of.dagster_event.asset_key for of in logs if of.dagster_event]
+    return dict(Counter("/".join(key.path[1:]) for key in keys if key))
 
 
 def checks(result: dg.ExecuteInProcessResult) -> list[dg.AssetCheckEvaluation]:

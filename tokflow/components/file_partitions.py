@@ -34,7 +34,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.status import STATES, FileStatus, file_statuses
 from tokflow.pools.pool import ignore
-from tokflow.raw import RawFile, RawPartition, RawSource
+from tokflow.raw import RawFile, RawPartition
 from tokflow.raw.hashes import HashCache, stamp_of
 from tokflow.shown import clipped, counted, ratio, redact
 from tokflow.split.mixed_split import source_and_key
@@ -230,7 +230,7 @@ def record_raw(
     """Record the contents of partitions that Dagster does not have; return their keys, sorted."""
     history = AssetHistory(instance, graph.dataset, RAW)
     new = history.unrecorded({key: partitions[key].sha256 for key in sorted(partitions)})
-    reports = {key: report_raw(partitions[key], graph.partitions[key]) for key in new}
+    reports = {key: report_raw(graph, partitions[key]) for key in new}
     history.record(reports, log, progress)
     return new
 
@@ -276,10 +276,11 @@ MAX_REST = 100
 """Characters for what is said of further files."""
 
 
-def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
+def report_raw(graph: BuildGraph, raw: RawPartition) -> Report:
     """Return the report of the raw files of a partition, which are on this disk, or are fetched as
     they are read."""
-    version, hub = None if raw.is_group else raw.files[0].version, sources[0].hub
+    source = graph.partitions[raw.key][0]
+    version, hub = None if raw.is_group else raw.files[0].version, source.hub
     details: dict[str, Any] = {"version": version} if version else {"sha256": raw.sha256}
     summary = {"num_bytes": raw.num_bytes}
     if raw.is_group:
@@ -294,10 +295,10 @@ def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
         summary = {"num_files": len(rows), **summary}
         page = Page(summary=summary, shown={"files": rows_table(rows)}, details=details)
     else:
-        own = {"dagster/uri": redact(sources[0].url), "path": for_shell(str(raw.paths[0]))}
+        own = {"dagster/uri": redact(source.url), "path": for_shell(str(raw.paths[0]))}
         details |= {} if hub is None else {"commit": hub.commit}
         page = Page(summary=summary, details=details, own=own)
-    return Report(raw.sha256, page.metadata, f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
+    return Report(raw.sha256, page.of_file(graph), f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
 
 
 def _report_files(

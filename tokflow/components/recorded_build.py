@@ -32,6 +32,7 @@ from tokflow.components.history import AssetHistory
 from tokflow.components.instance import process_tags
 from tokflow.components.report_asset import record_pages
 from tokflow.components.reports import data_version, report
+from tokflow.components.run_events import events_of, kept_open
 from tokflow.errors import MissingOutputError, RawFileError, TokflowError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
@@ -112,7 +113,8 @@ def build_in_run(
     context.instance.add_run_tags(context.run.run_id, process_tags(context.run.run_id))
     dataset, is_asked = graph.dataset, options.asked is not None
     try:
-        recorded = _build_all(context, graph, options)
+        with kept_open(context.instance):
+            recorded = _build_all(context, graph, options)
         is_bad = recorded.failure is not None
         is_other = bool(recorded.num_recorded or recorded.built.failed)
         is_news = is_other and (is_bad or options.is_of_all_files(dataset))
@@ -172,7 +174,7 @@ def _build_one(
         context.log.info("%s%s", said_before, printable(redacted(line), keep="\n\t"))
 
     shown = options.reporter or Lines(say)
-    how: dict[str, Any] = {"log": context.log_event, "to_build": keys, "is_listed": is_listed}
+    how: dict[str, Any] = {"log": events_of(context), "to_build": keys, "is_listed": is_listed}
     sync = partial(sync_files, context.instance, dataset, **how)
     synced = sync(changes=changes, progress=shown.recorded)
     if is_listed:
@@ -263,6 +265,7 @@ class _Recorder(Reporter):
     ) -> None:
         """`checked`: the checks that the run selects, None for all."""
         self._context = context
+        self._enter = events_of(context)
         self._graph = build.graph
         self._dataset = build.graph.dataset
         self._sync = sync
@@ -348,7 +351,7 @@ class _Recorder(Reporter):
             self.entered.setdefault(asset, []).append(output)
         elif not self._is_told_again(output):
             return
-        history.record({partition: report(made)}, self._context.log_event)
+        history.record({partition: report(made)}, self._enter)
 
     def _is_told_again(self, output: Output) -> bool:
         """Return whether Dagster hears of an output without partitions that it knows: it was asked

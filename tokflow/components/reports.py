@@ -31,6 +31,7 @@ from tokflow.pipeline.describe import (
     label,
     shown_columns,
 )
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.lines import line_of
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.output import Output
@@ -60,6 +61,9 @@ MAX_REASON = 400
 
 MAX_LINES = 16
 """Lines of a text that is shown."""
+
+MANY_FILES = 100
+"""Files above which the event of each is a brief one."""
 
 MAX_ROWS = 1_000
 """Rows of a table in metadata; the whole list is in the output's manifest."""
@@ -101,6 +105,24 @@ class Page:
             **self.own,
         }
 
+    def of_file(self, graph: BuildGraph) -> dict[str, Any]:
+        """Return the metadata of a file's event: of one of many its numbers, by part where it has
+        parts, how its text begins, and where it is. Its folder has everything else, and every
+        event is stored twice."""
+        if len(graph.partitions) <= MANY_FILES:
+            return self.metadata
+        brief = replace(
+            self,
+            summary={} if "parts" in self.shown else self.summary,
+            shown={name: of for name, of in self.shown.items() if name != "documents"},
+            details={},
+            own={name: of for name, of in self.own.items() if name.startswith("dagster/")},
+        )
+        found = brief.metadata
+        if len(brief.summary) < 2:  # a number that is drawn, if any
+            del found["summary"]
+        return found
+
 
 def _is_drawn(name: str, value: Any) -> bool:
     """Return whether a number is drawn: not the size of a vocabulary, nor what is nothing or full
@@ -137,7 +159,8 @@ def report(made: StageResult) -> Report:
         },
     )
     there = "" if made.is_new else ", there already"
-    return Report(data_version(output), page.metadata, f"{line_of(made)}{there}")
+    metadata = page.of_file(made.graph) if output.step.is_of_file else page.metadata
+    return Report(data_version(output), metadata, f"{line_of(made)}{there}")
 
 
 DETAILS = ("format", "dtype", "sequence_length", "tokenizer_fingerprint")

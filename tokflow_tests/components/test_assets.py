@@ -1,7 +1,6 @@
 """The assets of a dataset, run by Dagster."""
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from tokflow_tests.dagster_case import (
     checks,
     failure,
     is_built,
+    reported,
     selection,
     shown,
     shown_failed,
@@ -104,7 +104,7 @@ def test_a_run_of_one_export_makes_all_that_it_is_made_from_and_no_more(case: Ca
     assert case.partitions() == [*KEYS, "d.txt"]
     assert {of.split(":")[0] for of in case.not_fresh()} == {"sequences", "exports/parquet"}
     again = case.run(selection("exports", "bin"))
-    assert materialized(again) == {"exports/bin": 1}  # what is asked for is told of once more
+    assert reported(case, again) == {"exports/bin": 1}  # what is asked for is told of once more
 
 
 @is_built
@@ -113,7 +113,7 @@ def test_a_range_of_what_is_up_to_date_records_all_that_it_is_asked_for(case: Ca
 
     of_files = dict.fromkeys(("raw", "tokens", "split", "sequences"), 3)
     of_all = dict.fromkeys(("files", "tokenizer", "exports/bin", "exports/parquet"), 1)
-    assert materialized(result) == of_files | of_all
+    assert reported(case, result) == of_files | of_all
     assert shown_failed(case.instance, case.dataset) == set()
     assert case.not_fresh() == {}
 
@@ -125,7 +125,7 @@ def test_a_key_of_all_assets_leaves_exports_that_are_whole_as_they_are(case: Cas
     result = case.run(keys=["b.txt"])
 
     assert result.success, failure(result)
-    assert materialized(result)["exports/bin"] == materialized(result)["tokens"] == 1
+    assert reported(case, result)["exports/bin"] == reported(case, result)["tokens"] == 1
     assert case.not_fresh() == {}
 
 
@@ -145,12 +145,6 @@ def test_an_asset_behind_an_export_runs_in_the_same_run(case: Case):
         "small_build_all",
         "training",
     ]
-
-
-def materialized(result: Result) -> dict[str, int]:
-    """Return how many events each asset has in a run."""
-    events = [event for event in result.all_events if event.is_step_materialization]
-    return dict(Counter("/".join(event.asset_key.path[1:]) for event in events))
 
 
 def test_a_partition_registered_by_hand_is_refused(case: Case):

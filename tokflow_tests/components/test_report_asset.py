@@ -12,8 +12,8 @@ from tokflow.store.store import Store
 from tokflow.store.stored_outputs import walk
 from tokflow.views.picture import has_report
 from tokflow.views.report_page import REPORT_PATH
-from tokflow_tests.components.test_build_job import build, reported
-from tokflow_tests.dagster_case import Case, failure, pasted, shown_failed
+from tokflow_tests.components.test_build_job import build
+from tokflow_tests.dagster_case import Case, failure, pasted, reported, shown_failed
 
 pytestmark = pytest.mark.skipif(not has_report(), reason="needs the extra [report]")
 
@@ -34,7 +34,7 @@ def test_a_report_is_made_last_and_one_that_cannot_be_drawn_is_a_warning_and_tri
     assert "found MemoryError: too little; run it where there is more" in warning
     assert case.not_fresh() == {"report": "MISSING"}
 
-    assert reported(build(case)) == {"report": 1}
+    assert reported(case, build(case)) == {"report": 1}
 
     assert case.not_fresh() == {}
     metadata = case.event("report").metadata
@@ -49,11 +49,11 @@ def test_a_report_is_made_last_and_one_that_cannot_be_drawn_is_a_warning_and_tri
     assert small[1].split("\n")[2] == r"| train | ▇▇▇▇▇ | 67\.65 \% |"
     assert max(map(len, small)) <= MAX_CHARACTERS
     assert list(walk(Store(folder), folder)) == []  # nothing of note
-    assert reported(build(case)) == {}
+    assert reported(case, build(case)) == {}
 
     (case.dataset.folder / REPORT_PATH).unlink()
 
-    assert reported(build(case)) == {}
+    assert reported(case, build(case)) == {}
     assert (case.dataset.folder / REPORT_PATH).is_file()
 
 
