@@ -41,7 +41,7 @@ def test_one_run_builds_everything_of_a_dataset_that_dagster_has_never_seen(
         "exports/parquet": 1,
     }
     evaluations = checks(result)
-    assert len(evaluations) == 7
+    assert len(evaluations) == 9
     assert all(evaluation.passed for evaluation in evaluations)
 
 
@@ -142,7 +142,7 @@ def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
     assert checks(first) == []
     evaluations = checks(build(case))
 
-    assert len(evaluations) == 7
+    assert len(evaluations) == 9
     assert all(of.metadata["num_remembered"].value == 0 for of in evaluations)
 
 
@@ -158,7 +158,7 @@ def test_what_was_built_outside_of_dagster_is_adopted_with_the_checks_that_passe
         assert sum(reported(built, result).values()) == 3 * 4 + 2 + 2
     assert details["made by this run"] == "no"
     evaluations = checks(result)
-    assert len(evaluations) == 7
+    assert len(evaluations) == 9
     for of in evaluations:
         assert of.passed
         assert of.metadata["num_remembered"] == of.metadata["num_checked"]
@@ -175,7 +175,7 @@ def test_with_recheck_everything_is_computed_and_reported(case: Case):
     records = case.instance.all_logs(summary.run_id)
     found = [log.dagster_event.event_specific_data for log in records if log.dagster_event]
     checks = [data for data in found if isinstance(data, dg.AssetCheckEvaluation)]
-    assert len(checks) == 7
+    assert len(checks) == 9
     assert all(check.metadata["num_remembered"].value == 0 for check in checks)
 
 
