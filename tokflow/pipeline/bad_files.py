@@ -114,7 +114,7 @@ def without_known(
 ) -> Listing:
     """Return a listing without the files that a build could not read, and that are as they were;
     the whole of it where these are more than the config allows."""
-    known = _read(dataset) if skips_bad_files(dataset) else {}
+    known = _read(dataset)
     sources = [listing.sources[key] for key in known if key in listing.sources]
     if not sources:
         return listing

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, TokflowError, first_five
 from tokflow.exports.ahead import TokensAhead
-from tokflow.pipeline.bad_files import with_asked_again, without, without_known
+from tokflow.pipeline.bad_files import skips_bad_files, with_asked_again, without, without_known
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import (
@@ -91,7 +91,7 @@ class BuildGraph:
     def online(self) -> "BuildGraph":
         """Return the graph of a build after a plan, which looks at raw files elsewhere again."""
         graph = BuildGraph(self.dataset, reads_once=self.reads_once, is_refreshed=True)
-        graph.listing = with_asked_again(self.listing)
+        graph.listing = with_asked_again(self.listing) if self.listing.bad else self.listing
         for key, raw in self.known_files.items():
             source = self.listing.sources.get(key)
             if source and (source.is_local or (self.store.is_cached and not source.may_differ)):
@@ -107,7 +107,10 @@ class BuildGraph:
     def listing(self) -> Listing:
         """Everything that the patterns of the dataset match, without files that are known to be
         bad. Raises: as `list_files`."""
-        return without_known(list_files(self.dataset), self.dataset, self.identified)
+        found = list_files(self.dataset)
+        if not skips_bad_files(self.dataset):
+            return found
+        return without_known(found, self.dataset, self.identified)
 
     @property
     def bad_files(self) -> dict[str, str]:
@@ -362,7 +365,7 @@ class BuildGraph:
             **shuffle_fields(dataset.shuffle.of_documents, DOCUMENT_ORDER),
             **dataset.shuffle.of_export.document_fields(),
             **({"commits": commits} if (commits := self.listing.commits) else {}),
-            **({"bad_files": bad} if (bad := self.bad_files) else {}),
+            **({"bad_files": self.bad_files} if self.listing.bad else {}),
         }
 
     def disqualify(self, difference: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import ConfigError, TokflowError
+from tokflow.pipeline.bad_files import skips_bad_files
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure, failure_key, read_failures
 from tokflow.pipeline.graph import BuildGraph
@@ -258,7 +259,7 @@ class _Planner:
         if isinstance(self.graph, MixtureGraph):
             self._look_at_sources(self.graph)
             self.graph.take_more()
-        else:
+        elif skips_bad_files(self.graph.dataset):
             leave_out_unreadable(self.graph)
         partitions = self.graph.partitions
         keys = self.keys = [of for of in (keys if is_partial else partitions) if of in partitions]

@@ -90,8 +90,6 @@ class SkippedFiles:
 
 def leave_out_unreadable(graph: BuildGraph) -> None:
     """Leave out raw files of this disk of which no byte can be read, as a build would."""
-    if not skips_bad_files(graph.dataset):
-        return
     skipped = SkippedFiles(graph)
     for key, sources in graph.partitions.items():
         try:
