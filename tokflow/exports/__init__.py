@@ -6,7 +6,7 @@ from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Extra, Format, Layout, Portion
 from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.index import INDEX_NAME
-from tokflow.exports.part import Part
+from tokflow.exports.part import FileFacts, Part
 from tokflow.exports.reading import Export
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Export",
     "ExportConfig",
     "Extra",
+    "FileFacts",
     "Format",
     "Layout",
     "Part",

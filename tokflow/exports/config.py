@@ -296,14 +296,6 @@ def check_exports(exports: DeclaredExports, *, has_eos: bool, has_bos: bool) -> 
                 )
             if export.layout.eos_first:
                 check_eos_first(has_eos=has_eos, has_bos=has_bos, where="")
-            if getattr(export.options, "is_by_file", False) and not format_.shard_names:
-                others = [name for name, of in FORMATS.items() if of.shard_names]
-                raise ConfigError(
-                    where="shards",
-                    expected="a number, for files of this format are not divided by raw files",
-                    found="'by_file'",
-                    remedy=f"leave it out, or name {', '.join(others)}",
-                )
             format_.file_names(export.options, parts)
             format_.check(export.options, {packing.of_part(part).stored_length for part in parts})
 

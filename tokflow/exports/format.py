@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tokflow.errors import ConfigError
 from tokflow.exports.damage import damage_named, damaged_file
 from tokflow.exports.options import PartRows
-from tokflow.exports.part import Part
+from tokflow.exports.part import FileFacts, Part
 from tokflow.store.config import Config
 from tokflow.store.listed_files import Stamp
 from tokflow.store.store import StoredOutput
@@ -222,8 +222,9 @@ class Format:
     """The fields a user can set beside `format`. Its docstring is the format's `description`."""
     layout: Callable[[Any], Layout]
     """The content of the files, given the options."""
-    write: Callable[[Part, Any, Path], object]
-    """Write all of one part, which has tokens or of sequences one at least, into the folder."""
+    write: Callable[[Part, Any, Path], Iterator[FileFacts]]
+    """Write the files of one part, which has tokens or of sequences one at least, into the folder;
+    yield for each that is whole what `finish` must know of it. Of sequences those `part.within`."""
     portions: Callable[[Any, str], Sequence[Portion]] | None
     """Return what one part of an `Export` is read in, in order: files that are memory-mapped, or
     what is decoded at once; none of a part without a file. Nothing is decoded yet. None: is never
@@ -233,7 +234,8 @@ class Format:
     format keeps it, and of a stream only of chats."""
     _: KW_ONLY
     finish: Callable[[Sequence[Part], Any, Path], object] = lambda parts, options, folder: None
-    """Write what is about all parts, those given to `write`; there is one at least."""
+    """Write what is about several files, such as an index, given all parts that have some, and with
+    each its `files`; there is one part at least."""
     file_names: Callable[[Any, Sequence[str]], Mapping[str, str]] = lambda options, parts: {
         part: part for part in parts
     }
@@ -244,10 +246,8 @@ class Format:
     processes can write them. None: one process writes all."""
     shard_names: Callable[[Part, int, int, Any], Sequence[str]] | None = None
     """The names that a file of a part can have, and those beside it, given its number, how many
-    there are, and the options. None: its files cannot be those of whole
-    raw files."""
-    merge: Callable[[Sequence[bytes]], bytes] = b"".join
-    """Merge per-segment copies of a shared file, such as an index, in order."""
+    there are (of sequences), and the options; its bytes depend on neither. None: its files cannot
+    be those of whole raw files."""
     extra: Extra | None = None
     """The optional package that `write` and `portions` need, looked for when a dataset is
     declared."""

@@ -109,9 +109,13 @@ def files_together(files: Sequence[tuple[str, int]], most: int) -> list[slice]:
     """Return which raw files are written together: some that have up to `most` values, or one.
 
     `files`: key and number of values of each; the last is what is made of the tails of all, and is
-    alone. Behind a file whose key says so others begin, one for each half of `most` on average, so
-    that a file more changes nothing behind the next such file.
+    alone, unless all have no more than `most` or one raw file has all. Behind a file whose key says
+    so others begin, one for each half of `most` on average, so that a file more changes nothing
+    behind the next such file.
     """
+    numbers = [num for _, num in files]
+    if sum(numbers) <= most or sum(map(bool, numbers[:-1])) < 2:
+        return [slice(0, len(files))]
     edges, gathered = [0], 0
     for number, (key, num) in enumerate(files[:-1]):
         if gathered and gathered + num > most:
@@ -124,13 +128,6 @@ def files_together(files: Sequence[tuple[str, int]], most: int) -> list[slice]:
         edges.pop()
     edges += [len(files) - 1, len(files)]
     return [slice(*of) for of in pairwise(edges) if of[0] < of[1]]
-
-
-def sizes_by_file(files: Sequence[tuple[str, int]], most: int) -> list[int]:
-    """Return the sizes of shards that hold raw files which are written together, or pieces of one
-    that has more than `most` values."""
-    together = (sum(num for _, num in files[of]) for of in files_together(files, most))
-    return [size for num in together for size in equal_sizes(num, most)]
 
 
 FILE_DIGITS = 5
@@ -146,7 +143,10 @@ def numbered_name(prefix: str | None, part: str, number: int, suffix: str) -> st
 
 
 BY_FILE_BYTES = 2**24
-"""Default size of a file of whole raw files."""
+"""Bytes of whole raw files in a file, unless an option says otherwise or the part is large."""
+
+BY_FILE_MOST = 2**10
+"""Where a part has more than so many times BY_FILE_BYTES, a file has twice of them, and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +172,8 @@ class ShardOptions(Config):
     shards: Count | Literal["by_file"] | None = None
     """Files of each part, of equal size as far as it can be divided (num_shards); fewer where a
     part has less. Give it or `shard_size`. by_file: each has whole raw files, up to `shard_size`
-    (default: 16 MiB), so that another raw file leaves most as they were: links to those of the last
-    export."""
+    (default: 16 MiB, and more of a part of 16 GiB), so that another raw file leaves most as they
+    were: links to those of the last export. null: files of `shard_size`, or of the usual size."""
     shard_size: Size | None = None
     """Most bytes of a file, such as 500MB."""
 
@@ -189,7 +189,7 @@ class ShardOptions(Config):
 
     @property
     def is_by_file(self) -> bool:
-        """True where files are of whole raw files."""
+        """True where files are of whole raw files, unless a shuffle mixes those of all."""
         return self.shards == "by_file"
 
     @property
@@ -198,14 +198,19 @@ class ShardOptions(Config):
         return None if self.shards == "by_file" else self.shards
 
     @property
-    def file_bytes(self) -> int | None:
-        """Bytes of tokens in a file, where the YAML says or files are of whole raw files."""
-        return self.shard_size or (BY_FILE_BYTES if self.is_by_file else None)
-
-    @property
     def is_divided(self) -> bool:
         """True where the YAML says how many files there are, or of which size."""
         return self.shards is not None or self.shard_size is not None
+
+    @property
+    def token_bytes(self) -> int | None:
+        """Bytes that `shard_size` counts for a token of a stream; None: those of its dtype."""
+        return None
+
+    def bytes_together(self, total_bytes: int) -> int:
+        """Return how many bytes of raw files are written together, of a part of so many."""
+        doublings = (total_bytes // (BY_FILE_BYTES * BY_FILE_MOST)).bit_length()
+        return self.shard_size or BY_FILE_BYTES << doublings
 
     def sizes(
         self,
@@ -221,20 +226,25 @@ class ShardOptions(Config):
 
         `usual`: into each where the YAML does not say; None: one file has all. `most`: what a file
         can hold; `unit`: what messages call the items. `rows`: the part, where it can be divided by
-        raw files.
+        raw files: of one that is larger than a file, as of all others, files are of the usual size.
 
         Raises: ConfigError where files of such a number have more than `most`.
         """
-        if self.num_shards is None:
-            num_bytes = self.file_bytes
-            per_file = usual or total if num_bytes is None else num_bytes // item_bytes
-            per_file = max(1, min(per_file, most or per_file))
-            if not self.is_by_file or rows is None:
-                return equal_sizes(total, per_file)
-            return sizes_by_file(rows.files, per_file) if rows.shards is None else [*rows.shards]
-        sizes = even_sizes(total, self.num_shards)
-        self.check_largest(max(sizes, default=0), most=most, unit=unit)
-        return sizes
+        if self.num_shards is not None:
+            sizes = even_sizes(total, self.num_shards)
+            self.check_largest(max(sizes, default=0), most=most, unit=unit)
+            return sizes
+        if rows is not None and rows.shards is not None:
+            return [*rows.shards]
+        per_file = usual or total if self.shard_size is None else self.shard_size // item_bytes
+        per_file = max(1, min(per_file, most or per_file))
+        if rows is None or not self.is_by_file:
+            return equal_sizes(total, per_file)
+        together = max(1, min(self.bytes_together(total * item_bytes) // item_bytes, per_file))
+        found = (
+            sum(num for _, num in rows.files[of]) for of in files_together(rows.files, together)
+        )
+        return [size for num in found for size in equal_sizes(num, per_file)]
 
     def check_largest(self, largest: int, *, most: int | None, unit: str) -> None:
         """Refuse a number of files that makes the largest of them larger than a file can be.
@@ -322,7 +332,13 @@ Padding: TypeAlias = Annotated[
 and none."""
 
 
-class TableOptions(ShardOptions):
+class ByFileOptions(ShardOptions):
+    """Division of a part into files whose readers take files of any size, each of them whole."""
+
+    shards: Count | Literal["by_file"] | None = "by_file"
+
+
+class TableOptions(ByFileOptions):
     """Options of the formats with a record per sequence."""
 
     mask_column: ClassVar[str] = "loss_mask"

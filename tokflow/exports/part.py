@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +28,29 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder
 from tokflow.split.spans import Split
+from tokflow.store.manifest import FileEntry
 from tokflow.store.tables import offsets_of
 from tokflow.tokens.token_source import taken_in_batches
 
 T = TypeVar("T")
 
+FileFacts: TypeAlias = Mapping[str, Any]
+"""Facts of one file of a part that files about several state, without its name: plain JSON."""
+
 LARGEST_ID = 2**31 - 1
 """Largest token id: that of int32, which most trainers read."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastTokens:
+    """The tokens of the first raw files of a part, in the last export."""
+
+    folder: Path
+    """The folder of the export."""
+    files: Mapping[str, FileEntry]
+    """Its files."""
+    num_splits: int
+    """The number of the raw files, which are the first of the part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +86,10 @@ class Part:
     """Sequences of each file of the part, where they are of whole raw files and worked out."""
     first_number: int = 0
     """Number of the first file of its stream."""
+    files: Sequence[FileFacts] = ()
+    """Facts of its files, in order, once they are written."""
+    last: "LastTokens | None" = None
+    """The file that the last export has of its first raw files, if there is one."""
     taken: Counter[str] | None = None
     """Counts of what was asked for since: of `stream`, `stream_loss_mask` and `sequences`
     num_tokens (padding is none) and num_loss_tokens, of `sequences` num_unsupervised_sequences, of

@@ -16,6 +16,7 @@ from tokflow.exports.damage import damage_named
 from tokflow.exports.format import Arrays, Format, Layout, Portion, fetched_ahead
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.options import PartRows
+from tokflow.exports.part import FileFacts
 from tokflow.exports.pieces import documents_of, lists_of, pieces
 from tokflow.sequences.segments import Sequences
 from tokflow.store.links import LATEST
@@ -69,6 +70,11 @@ class Export(InStore):
         """Counts by part, such as `train.num_tokens` and `train.num_sequences`; `train.num_padding`
         is the padding in the files, less than `read` yields where `padding` leaves some out."""
         return self.manifest.counts
+
+    def facts(self, part: str) -> list[FileFacts]:
+        """Return the facts of the files of a part, where files are of whole raw files."""
+        shards = self.manifest.details.get("shards", {}).get(part, [])
+        return [facts for shard in shards for facts in shard.get("files", [])]
 
     def has_loss_mask(self, part: str) -> bool:
         """Return whether the files of a part have a loss mask: that of chats, if the format keeps

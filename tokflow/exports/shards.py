@@ -1,11 +1,13 @@
-"""Files of an export that hold whole raw files, and how those of the last export are found again.
+"""Files of a part, written or linked: those that hold whole raw files are found again in the last
+export, by what decides them.
 
-With `shards: by_file` each has what decides it in the manifest: so does what is made of the tails
-of all raw files, which is written anew whenever one is.
+What is made of the tails of all raw files is decided by all of them, and written anew whenever one
+of them is.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -16,8 +18,7 @@ from tokflow.exports.config import ExportConfig
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import KeptOfDocuments
 from tokflow.exports.options import files_together
-from tokflow.exports.part import Part
-from tokflow.exports.token_files import sizes_by_documents
+from tokflow.exports.part import FileFacts, LastTokens, Part
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import FileEntry, Recipe
 from tokflow.store.store import StoredOutput
@@ -30,91 +31,142 @@ class FileShard:
 
     part: Part
     """The part, of which only these are written."""
-    names: Sequence[Sequence[str]]
-    """The names that each file can have, and those beside it."""
-    num_sequences: int
-    """0 of a stream."""
+    num: int
+    """The files of the part; 0 of a stream, which has as many as it takes."""
     fingerprint: str
     """Hash of what decides its bytes: the outputs of its raw files, format and options."""
 
-    def described(self, taken: Mapping[str, int]) -> dict[str, Any]:
-        """Return its entry in the manifest; `taken`: counts, as `Part.taken` has them."""
-        own = {"fingerprint": self.fingerprint, "taken": dict(sorted(taken.items()))}
-        return {"num_files": len(self.names), "num_sequences": self.num_sequences, **own}
+    def write(self, number: int, config: ExportConfig, folder: Path) -> "WrittenShard":
+        """Write its files, of a stream from this number on."""
+        counted = Counter[str]()
+        own = replace(self.part, first_number=number, taken=counted)
+        return WrittenShard(
+            files=[*FORMATS[config.format].write(own, config.options, folder)],
+            taken=counted,
+            num_sequences=len(self.part.within or ()),
+            fingerprint=self.fingerprint,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenShard:
+    """Files that were written together, as a manifest has them."""
+
+    files: Sequence[FileFacts]
+    taken: Mapping[str, int]
+    """Counts, as `Part.taken` has them."""
+    num_sequences: int = 0
+    """0 of a stream, and of files that are not of whole raw files."""
+    fingerprint: str = ""
+    """That of the shard; empty of files that are not of whole raw files."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Return its entry in the manifest: facts are left out where there are none."""
+        own = {"fingerprint": self.fingerprint, "taken": dict(sorted(self.taken.items()))}
+        facts = {"files": [*self.files]} if any(self.files) else {}
+        return {"num_files": len(self.files), "num_sequences": self.num_sequences, **own, **facts}
+
+    @staticmethod
+    def of(described: Mapping[str, Any]) -> "WrittenShard":
+        """Return what a manifest has the entry of."""
+        files = described.get("files") or [{}] * described["num_files"]
+        return WrittenShard(
+            files=files,
+            taken=described["taken"],
+            num_sequences=described["num_sequences"],
+            fingerprint=described["fingerprint"],
+        )
 
 
 def shards_of(part: Part, config: ExportConfig, recipe: Recipe) -> list[FileShard]:
     """Return what is written together of a part of an export with this recipe, in order; nothing
     where its files are not of whole raw files."""
-    format_, options = FORMATS[config.format], config.options
-    if format_.shard_names is None or not options.is_by_file or part.shuffled is not None:
+    if not getattr(config.options, "is_by_file", False) or part.shuffled is not None:
         return []
     if config.layout.is_packed:
         shards = _of_sequences(part, config) if part.packed.is_by_file else []
     else:
         shards = _of_stream(part, config)
-    numbers = [*accumulate((num for *_, num in shards), initial=0)]
     of_part = {
         "part": [part.name, part.file_name],
         "has_loss_mask": part.has_loss_mask,
         "kept": KeptOfDocuments(part.splits).names,
     }
     found = []
-    for first, (own, keys, place, num_files) in zip(numbers, shards, strict=False):
-        decided = {**of_part, **place}
-        parents = recipe.parents if keys is None else {key: recipe.parents[key] for key in keys}
-        of_shard = replace(recipe, config={**recipe.config, "shard": decided}, parents=parents)
-        shard = FileShard(
-            part=replace(own, first_number=first),
-            names=[
-                format_.shard_names(part, number, numbers[-1], options)
-                for number in range(first, first + num_files)
-            ],
-            num_sequences=place.get("num", 0),
-            fingerprint=of_shard.fingerprint,
-        )
-        found.append(shard)
+    for own, keys, place in shards:
+        parents = recipe.parents if "" in keys else {key: recipe.parents[key] for key in keys}
+        own_config = {**recipe.config, "shard": {**of_part, **place}}
+        decided = replace(recipe, config=own_config, parents=parents).fingerprint
+        num = len(shards) if config.layout.is_packed else 0
+        found.append(FileShard(part=own, num=num, fingerprint=decided))
     return found
 
 
-Written = tuple[Part, Sequence[str] | None, dict[str, Any], int]
-"""What is written of a part; the keys of its raw files, None: of all; what else decides it; the
-number of files."""
+Decided = tuple[Part, Sequence[str], dict[str, Any]]
+"""What is written of a part; the keys of its raw files, "" where they are all; what else decides
+it."""
 
 
-def _of_sequences(part: Part, config: ExportConfig) -> list[Written]:
+def _of_sequences(part: Part, config: ExportConfig) -> list[Decided]:
     options, packed = config.options, part.packed
     files, sizes = packed.of_files, FORMATS[config.format].sizes(part.rows, options) or ()
     edges = [*accumulate(sizes, initial=0)]
     firsts = [*accumulate((num for _, num in files), initial=0)]
     longest = packed.longest if getattr(options, "padding", "max") == "longest" else None
-    found: list[Written] = []
+    found: list[Decided] = []
     number = 0
     for start, stop in pairwise(edges):
         while firsts[number + 1] <= start:
             number += 1
         place = {"start": start - firsts[number], "num": stop - start, "longest": longest}
-        of_shard = files[number : bisect_left(firsts, stop)]
-        keys = [key for key, _ in of_shard] if number < len(packed.files) else None
-        own = replace(part, within=range(start, stop), shard_sizes=sizes)
-        found.append((own, keys, place, 1))
+        keys = [key for key, _ in files[number : bisect_left(firsts, stop)]]
+        found.append((replace(part, within=range(start, stop), shard_sizes=sizes), keys, place))
     return found
 
 
-def _of_stream(part: Part, config: ExportConfig) -> list[Written]:
-    most = max(1, config.options.file_bytes // part.dtype.itemsize)
+def _of_stream(part: Part, config: ExportConfig) -> list[Decided]:
+    token_bytes = config.options.token_bytes or part.dtype.itemsize
+    most = max(1, config.options.bytes_together(part.num_tokens * token_bytes) // token_bytes)
     num_tokens = [split.manifest.counts[f"{part.name}.num_tokens"] for split in part.splits]
     keys = [str(split.manifest.partition) for split in part.splits]
-    found: list[Written] = []
-    for of in files_together([*zip(keys, num_tokens, strict=True), ("", 0)], most):
-        if of.start < len(keys):
-            own, num_files = replace(part, splits=part.splits[of]), 1
-            if sum(num_tokens[of]) > most:
-                lengths = replace(own, taken=None).document_lengths()
-                num_files = len(sizes_by_documents(lengths, most)[0])
-            if sum(num_tokens[of]):
-                found.append((own, keys[of], {}, num_files))
-    return found
+    files = [*zip(keys, num_tokens, strict=True), ("", 0)]
+    return [
+        (replace(part, splits=part.splits[of]), keys[of], {})
+        for of in files_together(files, most)
+        if sum(num_tokens[of])
+    ]
+
+
+def write_files(
+    part: Part,
+    config: ExportConfig,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    last: "LastExport | None",
+) -> tuple[list[WrittenShard], dict[str, FileEntry]]:
+    """Write the files of a part, or of its sequences `within`, or link to those of the last export;
+    return what they are, and the sizes and checksums of links."""
+    format_, found, linked = FORMATS[config.format], list[WrittenShard](), dict[str, FileEntry]()
+    shards = shards_of(part, config, recipe)
+    if not shards:
+        own = replace(part, last=last.tokens_of(part, recipe) if last else None)
+        files = [*format_.write(own, config.options, folder)]
+        return [WrittenShard(files=files, taken=part.taken or {})], {}
+    within, number = part.within or range(part.num_sequences), 0
+    for shard in shards:
+        if shard.part.within is not None and shard.part.within.start not in within:
+            number += 1
+            continue
+        link = last.link(shard, number, config, folder) if last else None
+        written, links = link or (shard.write(number, config, folder), {})
+        number += len(written.files)
+        found.append(written)
+        linked |= links
+        if part.taken is not None:
+            part.taken.update(written.taken)
+    return found, linked
 
 
 class LastExport:
@@ -122,38 +174,57 @@ class LastExport:
 
     def __init__(self, stored: StoredOutput) -> None:
         self._stored = stored
-        self._found: dict[str, tuple[dict[str, Any], int, int]] = {}
-        """Entries by their fingerprints, with the number of the first file, and that of all."""
-        of_parts = stored.manifest.details.get("shards", {})
-        for shards in of_parts.values():
-            firsts = [*accumulate((of["num_files"] for of in shards), initial=0)]
+        self._found: dict[str, tuple[WrittenShard, int, int]] = {}
+        """Shards by their fingerprints, with the number of the first file, and that of all."""
+        for entries in stored.manifest.details.get("shards", {}).values():
+            shards = [WrittenShard.of(entry) for entry in entries]
+            firsts = [*accumulate((len(of.files) for of in shards), initial=0)]
             for first, of in zip(firsts, shards, strict=False):
-                self._found[of["fingerprint"]] = of, first, firsts[-1]
+                self._found[of.fingerprint] = of, first, firsts[-1]
 
     def has(self, shard: FileShard) -> bool:
         """Return whether it has the files."""
         return shard.fingerprint in self._found
 
     def link(
-        self, shard: FileShard, config: ExportConfig, folder: Path
-    ) -> tuple[dict[str, FileEntry], dict[str, int]] | None:
-        """Make links to files below `folder`; return their sizes and checksums, and the counts of
-        what is in them. None where it has no such files on this disk, or a damaged one."""
+        self, shard: FileShard, number: int, config: ExportConfig, folder: Path
+    ) -> tuple[WrittenShard, dict[str, FileEntry]] | None:
+        """Make links to files below `folder`, of which the first gets a number; return what they
+        are, and their sizes and checksums. None where it has no such files on this disk, or a
+        damaged one."""
         names_of = FORMATS[config.format].shard_names
         if names_of is None or not self.has(shard):
             return None
-        entry, first, num = self._found[shard.fingerprint]
+        written, first, num = self._found[shard.fingerprint]
         files, names = self._stored.manifest.files, dict[str, str]()
-        for number, new in enumerate(shard.names, first):
-            names |= zip(names_of(shard.part, number, num, config.options), new, strict=True)
+        for ordinal in range(len(written.files)):
+            there = names_of(shard.part, first + ordinal, num, config.options)
+            here = names_of(shard.part, number + ordinal, shard.num, config.options)
+            names |= zip(there, here, strict=True)
         names = {name: new for name, new in names.items() if name in files}
-        if not all((self._stored.folder / name).exists() for name in names):
-            return None
-        try:
-            check_files(self._stored, only=names, fetches=False)
-        except CorruptOutputError:
+        if not self._are_whole(names):
             return None
         for name, new in names.items():
             (folder / new).parent.mkdir(parents=True, exist_ok=True)
             self._stored.link(name, folder / new)
-        return {new: files[name] for name, new in names.items()}, entry["taken"]
+        return written, {new: files[name] for name, new in names.items()}
+
+    def _are_whole(self, names: Collection[str]) -> bool:
+        if not all((self._stored.folder / name).exists() for name in names):
+            return False
+        try:
+            check_files(self._stored, only=names, fetches=False)
+        except CorruptOutputError:
+            return False
+        return True
+
+    def tokens_of(self, part: Part, recipe: Recipe) -> LastTokens | None:
+        """Return where the tokens of the first raw files of a part are, if it is made of these and
+        no others, in the same way."""
+        then = self._stored.manifest.recipe
+        keys = [str(split.manifest.partition) for split in part.splits[: len(then.parents)]]
+        is_alike = (then.version, then.config) == (recipe.version, recipe.config)
+        is_first = then.parents == {key: recipe.parents.get(key) for key in keys}
+        if part.shuffled is not None or not is_alike or not is_first:
+            return None
+        return LastTokens(self._stored.folder, self._stored.manifest.files, len(keys))

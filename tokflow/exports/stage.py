@@ -79,12 +79,11 @@ class ExportStage(Stage):
         """
         parts, config = parts_of(making), making.of(DeclaredExports).config(making.variant)
         last = None
-        if getattr(config.options, "is_by_file", False):
-            with suppress(TokflowError, OSError):  # there is none, or none that can be read
-                store = parts[0].splits[0].store
-                found = output_at(store, making.folder.parent / LATEST)
-                if found and found.folder != making.folder and store.is_intact(found.folder):
-                    last = found  # its files can be linked
+        with suppress(TokflowError, OSError):  # there is none, or none that can be read
+            store = parts[0].splits[0].store
+            found = output_at(store, making.folder.parent / LATEST)
+            if found and found.folder != making.folder and store.is_intact(found.folder):
+                last = found
         return ExportWriter(
             parts=parts,
             config=config,

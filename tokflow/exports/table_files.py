@@ -28,7 +28,7 @@ from tokflow.exports.columns import (
 from tokflow.exports.format import Arrays, Format, Portion
 from tokflow.exports.index import KeptOfDocuments
 from tokflow.exports.options import PartRows
-from tokflow.exports.part import Part
+from tokflow.exports.part import FileFacts, Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import files_of, sequences_within
 from tokflow.pools.cores import renew_in_forks
@@ -93,10 +93,12 @@ class TableFiles:
         )
         return sizes
 
-    def write(
-        self, part: Part, options: Any, folder: Path, seen: Callable[[pa.Table], object] = id
-    ) -> list[Path]:
-        """Write the files of a part and return their paths; `seen` is given each table."""
+    def write(self, part: Part, options: Any, folder: Path) -> Iterator[FileFacts]:
+        """Write the files of a part."""
+        return ({} for _ in self.write_each(part, options, folder))
+
+    def write_each(self, part: Part, options: Any, folder: Path) -> Iterator[Path]:
+        """Write the files of a part, and yield the path of each that is whole."""
         columns = columns_in_files(options, is_chats=part.has_loss_mask)
         kept, written = KeptOfSequences(part), written_positions(part, options.padding)
         schema = schema_in_files(part, options)
@@ -109,10 +111,8 @@ class TableFiles:
                 for batch in batches:
                     arrays = make_columns(batch, columns, written)
                     arrays += kept.next(len(batch)).columns
-                    table = pa.Table.from_arrays(arrays, schema=schema)
-                    seen(table)
-                    writer.write_table(table)
-        return paths
+                    writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+            yield paths[number]
 
     def _names(self, part: str, num: int, options: Any) -> list[str]:
         return [self.name(part, number, num, options) for number in range(num)]

@@ -1,12 +1,10 @@
 """Files of a part's tokens: their sizes, their numbers, hashed while they are written, and which of
 them are copies of tokens, so that a server can copy them."""
 
-import os
-import shutil
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +19,7 @@ from tokflow.exports.options import FILE_DIGITS, ShardOptions, cut
 from tokflow.exports.part import Part
 from tokflow.sequences.segments import Sequences
 from tokflow.split.spans import Split
-from tokflow.store.hashed_writer import HashedWriter
+from tokflow.store.hashed_writer import HashedWriter, copy_rest
 from tokflow.store.links import LINKED_BYTES, SHORT_BYTES, CopiedRange, has_linked, note_copies
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
@@ -81,7 +79,7 @@ def cut_by_documents(
     """
     lengths = part.document_lengths()
     if options.num_shards is None:
-        size = options.file_bytes
+        size = options.shard_size
         per_file = usual or part.num_tokens if size is None else size // part.dtype.itemsize
         sizes, counts = sizes_by_documents(lengths, max(1, min(per_file, most or per_file)))
     else:
@@ -236,8 +234,34 @@ def files_of(
 _written: dict[Path, tuple[FileEntry, Stamp]] = {}
 """Files that were made here, and how they looked then."""
 
-COPY_BYTES = 2**28
-"""Copied by one call, which cannot be interrupted."""
+
+def write_tokens(part: Part, path: Path, dtype: np.dtype[np.unsignedinteger]) -> None:
+    """Write the tokens of a part to one file: a link to a token shard that is all of them, or the
+    file that was written ahead; else what the last export has of them, copied by the system, and
+    then the others."""
+    if part.dtype.itemsize == dtype.itemsize and is_copied(part, path):
+        if part.taken is not None:
+            part.taken["num_tokens"] += part.num_tokens
+    elif not _is_continued(part, path, dtype):
+        write_numbers(path, part.stream(), dtype=dtype)
+    note_copied_tokens(part, path, dtype)
+
+
+def _is_continued(part: Part, path: Path, dtype: np.dtype[np.unsignedinteger]) -> bool:
+    """Return whether `path` is now the file of the same name in the last export, and behind it the
+    tokens of the other raw files."""
+    entry = part.last and part.last.files.get(path.name)
+    if not part.last or not entry:
+        return False
+    rest = replace(part, splits=part.splits[part.last.num_splits :])
+    with suppress(OSError), open_hashed(path) as file:
+        if file.copy(part.last.folder / path.name) == entry:
+            for array in rest.stream():
+                file.write(array.astype(dtype, copy=False))
+            if part.taken is not None:
+                part.taken["num_tokens"] += part.num_tokens - rest.num_tokens
+            return True
+    return False
 
 
 @contextmanager
@@ -275,18 +299,11 @@ def copy_file(path: Path, entry: FileEntry, new: Path) -> None:
     """Link to a file of this entry or, where that cannot be done, copy it: the new one has the same
     entry, so that whoever compares it finds a copy that is not equal.
 
-    The kernel copies, without any byte in this process, or on some file systems in no time; where
-    it copies less than all, as some file systems have it, this process does.
-
     Raises: CorruptOutputError where the file has not the size of its entry.
     """
     if entry.num_bytes < LINKED_BYTES or not has_linked(path, new):
-        # Suppressed: the error of a kernel that does not copy between the two.
-        with path.open("rb") as source, new.open("wb") as file, suppress(AttributeError, OSError):
-            while os.copy_file_range(source.fileno(), file.fileno(), COPY_BYTES):
-                pass
-        if new.stat().st_size != entry.num_bytes:
-            shutil.copyfile(path, new)
+        with path.open("rb") as source, new.open("wb") as file:
+            copy_rest(source, file)
     stamp = Stamp.of(new.stat())
     if stamp.num_bytes != entry.num_bytes:
         raise CorruptOutputError(
@@ -297,6 +314,11 @@ def copy_file(path: Path, entry: FileEntry, new: Path) -> None:
         )
     _written[new] = entry, stamp
     note_copies(new, [CopiedRange(0, path, 0, entry.num_bytes)])
+
+
+def entry_of(path: Path) -> FileEntry:
+    """Return size and sha256 of a file that was made here."""
+    return _written[path][0]
 
 
 def take_hashed(folder: Path) -> dict[str, FileEntry]:

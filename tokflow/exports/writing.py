@@ -25,12 +25,12 @@ from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, KeptOfDocuments, write_index
 from tokflow.exports.options import Padding
 from tokflow.exports.part import Part
-from tokflow.exports.shards import LastExport, shards_of
+from tokflow.exports.shards import LastExport, WrittenShard, shards_of, write_files
 from tokflow.exports.token_files import take_hashed
 from tokflow.pools.pool import Advance
 from tokflow.sequences.config import Side, one_or_each
 from tokflow.stage import Writer
-from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, checksums, write_manifest
+from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 
 SEGMENT_TOKENS = 2**25
@@ -38,8 +38,8 @@ SEGMENT_TOKENS = 2**25
 of work of the fastest format, in proportion to the 10 ms of one output more."""
 
 
-Shards = dict[str, list[dict[str, Any]]]
-"""Files of whole raw files, by their parts, as the manifest has them."""
+Written = dict[str, list[WrittenShard]]
+"""The files of each part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,11 @@ class ExportWriter(Writer):
             inputs = own[0].packed.inputs_within(share.within)
         fetching = store.fetching(inputs, has_numbers=share is None or bool(own))
         with export_named(self.config), fetching:
-            counts, shards, linked = self._write_files(folder, share)
+            counts, written, linked = self._write_files(folder, share)
         files = checksums(folder, known={**take_hashed(folder), **linked})
         recipe = self.recipe if share is None else share.recipe
         seconds = time.perf_counter() - started
-        self._write_manifest(folder, recipe, counts, files, seconds, shards)
+        self._write_manifest(folder, recipe, counts, files, seconds, written)
 
     def inputs(self) -> Sequence[InStore]:
         """Return the outputs that the parts are read from."""
@@ -107,30 +107,29 @@ class ExportWriter(Writer):
     def shares(self) -> list[ExportSegment]:
         """Return the segments that the export is made of; none where it is made as a whole.
 
-        They depend on the sequences and the config alone; there are none either where files of the
-        last export are linked, and few are written.
+        There are none either where most files are links to those of the last export, and few are
+        written.
 
         Raises: as `integrity.Reading`, of the tables that tell how many sequences there are.
         """
         if sum(part.num_tokens for part in self.parts) <= SEGMENT_TOKENS:
             return []
         shares: list[tuple[str, range]] = []
-        inputs = self.inputs()
+        inputs, num_new = self.inputs(), 0
         last = LastExport(self.last) if self.last else None
         with export_named(self.config), inputs[0].store.fetching(inputs, has_numbers=False):
             for part in self.parts:
                 sizes = FORMATS[self.config.format].sizes(part.rows, self.config.options)
                 if sizes is None:
                     return []
+                shards = shards_of(part, self.config, self.recipe)
+                new = [len(of.part.within or ()) for of in shards if not (last and last.has(of))]
+                num_new += (sum(new) if shards else part.num_sequences) * part.sequence_length
                 largest = max(sizes, default=1) * part.sequence_length
                 edges = [0, *accumulate(sizes)]
-                shards = shards_of(part, self.config, self.recipe)
-                if last and any(map(last.has, shards)):
-                    return []
-                step = 1 if shards else max(1, SEGMENT_TOKENS // largest)
-                edges = [*edges[:-1:step], edges[-1]]
+                edges = [*edges[: -1 : max(1, SEGMENT_TOKENS // largest)], edges[-1]]
                 shares += [(part.name, range(*share)) for share in pairwise(edges)]
-        if len(shares) < 2:
+        if len(shares) < 2 or num_new <= SEGMENT_TOKENS:
             return []
         found = [ExportSegment(number, self.recipe, *of) for number, of in enumerate(shares)]
         return [*found, ExportSegment(len(found), self.recipe)]
@@ -141,75 +140,66 @@ class ExportWriter(Writer):
 
         Raises: CorruptOutputError where a file of them is damaged.
         """
-        having: dict[str, list[StoredOutput]] = {}
+        files, written = dict[str, FileEntry](), Written()
         taken = {part.name: Counter[str]() for part in self.parts}
         for segment in shares:
-            for name in segment.manifest.files:
-                having.setdefault(name, []).append(segment)
-            for name, num in segment.manifest.counts.items():
-                part_name, _, what = name.partition(".")
-                taken[part_name][what] += num
-        files: dict[str, FileEntry] = {}
-        for name, of in having.items():
-            path = folder / name
-            path.parent.mkdir(exist_ok=True)
-            if len(of) == 1:
-                of[0].link(name, path)
-                files[name] = of[0].manifest.files[name]
-            else:
-                found = [one.file(name).read_bytes() for one in of]
-                path.write_bytes(FORMATS[self.config.format].merge(found))
-                files[name] = checksum(path)
+            for name, entry in segment.manifest.files.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                segment.link(name, folder / name)
+                files[name] = entry
+            for part_name, shards in segment.manifest.details.get("shards", {}).items():
+                of_part = [WrittenShard.of(each) for each in shards]
+                written.setdefault(part_name, []).extend(of_part)
+                for of in of_part:
+                    taken[part_name].update(of.taken)
         with export_named(self.config):
-            counted = [replace(part, taken=taken[part.name]) for part in self.parts]
-            counts = _counts_of(counted, self.config)
-            segments, shards = iter(shares), Shards()
-            for part in self.parts:
-                for shard in shards_of(part, self.config, self.recipe):
-                    counts_then = next(segments).manifest.counts.items()
-                    own = {name.removeprefix(f"{part.name}."): num for name, num in counts_then}
-                    shards.setdefault(part.name, []).append(shard.described(own))
+            parts = [replace(part, taken=taken[part.name]) for part in self._named_parts()]
+            self._finish(parts, written, folder)
+            counts = _counts_of(parts, self.config)
+        files = checksums(folder, known=files)
         seconds = sum(segment.run().get("seconds", 0) for segment in shares)
-        self._write_manifest(folder, self.recipe, counts, files, seconds, shards)
+        self._write_manifest(folder, self.recipe, counts, files, seconds, written)
+
+    def _named_parts(self) -> list[Part]:
+        """Return the parts, each with its name in the names of files, and counters."""
+        names = [part.name for part in self.parts]
+        names_in_files = FORMATS[self.config.format].file_names(self.config.options, names)
+        return [
+            replace(of, file_name=names_in_files[of.name], taken=Counter()) for of in self.parts
+        ]
 
     def _write_files(
         self, folder: Path, segment: ExportSegment | None
-    ) -> tuple[dict[str, int], Shards, dict[str, FileEntry]]:
+    ) -> tuple[dict[str, int], Written, dict[str, FileEntry]]:
         """Write the files of an export, or of a segment; return the counts of its manifest, its
-        shards of raw files, and those that are links."""
-        format_, options = FORMATS[self.config.format], self.config.options
-        layout = self.config.layout
-        names = format_.file_names(options, [part.name for part in self.parts])
-        parts = [replace(of, file_name=names[of.name], taken=Counter()) for of in self.parts]
+        files by their parts, and those that are links."""
+        layout, parts = self.config.layout, self._named_parts()
         made = parts if segment is None else [of for of in parts if of.name == segment.part]
         if segment is not None:
             made = [replace(part, within=segment.within) for part in made]
         # A part without tokens, or sequences, has no file.
         made = [of for of in made if (of.num_sequences if layout.is_packed else of.num_tokens)]
-        last = LastExport(self.last) if self.last and not segment else None
-        shards, linked = Shards(), dict[str, FileEntry]()
+        last = LastExport(self.last) if self.last else None
+        written, linked = Written(), dict[str, FileEntry]()
         for part in made:
-            own = [] if segment else shards_of(part, self.config, self.recipe)
-            if not own:
-                format_.write(part, options, folder)
-            for shard in own:
-                counted = Counter[str]()
-                if last and (found := last.link(shard, self.config, folder)):
-                    linked |= found[0]
-                    counted.update(found[1])
-                else:
-                    format_.write(replace(shard.part, taken=counted), options, folder)
-                if part.taken is not None:
-                    part.taken.update(counted)
-                shards.setdefault(part.name, []).append(shard.described(counted))
-        if made:
-            format_.finish(made, options, folder)
+            found = write_files(part, self.config, self.recipe, folder, last=last)
+            written[part.name] = found[0]
+            linked |= found[1]
         if segment is not None and segment.part is not None:
-            taken = ((of.name, *each) for of in made for each in (of.taken or {}).items())
-            return {f"{part}.{name}": num for part, name, num in taken}, {}, {}
+            return {}, written, linked
+        if segment is None:
+            self._finish(parts, written, folder)
         kept = KeptOfDocuments(parts[0].splits).names
         write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts), kept)
-        return {} if segment else _counts_of(parts, self.config), shards, linked
+        return {} if segment else _counts_of(parts, self.config), written, linked
+
+    def _finish(self, parts: Sequence[Part], written: Written, folder: Path) -> None:
+        """Write the files that are about several."""
+        facts = {
+            name: [each for of in shards for each in of.files] for name, shards in written.items()
+        }
+        if made := [replace(of, files=facts[of.name]) for of in parts if of.name in facts]:
+            FORMATS[self.config.format].finish(made, self.config.options, folder)
 
     def _write_manifest(
         self,
@@ -218,7 +208,7 @@ class ExportWriter(Writer):
         counts: Mapping[str, int],
         files: Mapping[str, FileEntry],
         seconds: float,
-        shards: Shards,
+        written: Written,
     ) -> None:
         """Write the manifest, with what a reader must know of the files."""
         parts, layout = self.parts, self.config.layout
@@ -228,8 +218,12 @@ class ExportWriter(Writer):
             "parts": [part.name for part in parts],
             "keeps": list(layout.keeps),
         }
-        if shards:
-            details["shards"] = shards
+        is_whole, described = recipe is self.recipe, dict[str, Any]()
+        for name, of in written.items():
+            if not is_whole or any(each.fingerprint for each in of):
+                described[name] = [each.described for each in of]
+        if described:
+            details["shards"] = described
         if "loss_mask" not in layout.keeps and any(part.has_loss_mask for part in parts):
             details["lost"] = ["loss_mask"]
         if layout.is_packed:

@@ -7,8 +7,8 @@ from typing import NoReturn
 import pytest
 
 from tokflow.documents import ranges
+from tokflow.exports import token_files
 from tokflow.exports.ahead import TokensAhead
-from tokflow.exports.formats import bin as bin_format
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
@@ -116,7 +116,7 @@ def test_an_export_of_all_tokens_is_not_written_again(
     monkeypatch.setattr(ranges, "RANGE_BYTES", 200)  # the large file has segments
     folder, _ = export(declare(tmp_path / "written", files, exports=["bin"]))
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
-    monkeypatch.setattr(bin_format, "write_numbers", refuse)
+    monkeypatch.setattr(token_files, "write_numbers", refuse)
     dataset = declare(tmp_path / "ahead", files, exports=["bin"])
 
     built = build_dataset(dataset, jobs=1)

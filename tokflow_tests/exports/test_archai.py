@@ -130,7 +130,7 @@ def test_ids_have_the_dtype_that_archai_chooses(vocab_size: int, dtype: type, tm
     [part] = parts(dataset, "archai").values()
     sized = replace(part, vocab_size=vocab_size)
 
-    ARCHAI.write(sized, ARCHAI.options(), tmp_path)
+    [*ARCHAI.write(sized, ARCHAI.options(), tmp_path)]
 
     assert np.load(tmp_path / "train.npy").dtype == dtype
     [fields] = read(tmp_path, manifest)

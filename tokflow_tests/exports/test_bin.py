@@ -26,7 +26,7 @@ def test_bin_on_a_full_disk_is_an_error_and_not_a_shorter_file(tmp_path: Path):
 
     def is_refused() -> bool:
         with full_disk(3001), pytest.raises(OSError, match="File too large"):
-            FORMATS["bin"].write(written, FORMATS["bin"].options(), tmp_path)
+            [*FORMATS["bin"].write(written, FORMATS["bin"].options(), tmp_path)]
         return True
 
     assert forked(is_refused)

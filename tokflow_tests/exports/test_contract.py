@@ -15,7 +15,7 @@ import pytest
 
 from tokflow.audit.verify.export import verify_export
 from tokflow.errors import CorruptOutputError, MissingOutputError
-from tokflow.exports import FORMATS, Export, Layout, Part
+from tokflow.exports import FORMATS, Export, FileFacts, Layout, Part
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.formats import bin as bin_
 from tokflow.exports.reading import open_export
@@ -582,6 +582,7 @@ def test_the_manifest_names_what_a_reader_needs(tmp_path: Path):
 
     details = dict(manifest.details)
 
+    assert [*details.pop("shards")] == ["train"]
     assert len(details.pop("tokenizer_fingerprint")) == 64
     assert details == {
         "format": "parquet",
@@ -642,8 +643,9 @@ def test_there_is_one_padded_row_in_the_whole_dataset(tmp_path: Path):
 
 
 def test_an_export_that_lost_tokens_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def write(part: Part, options: object, folder: Path) -> None:
+    def write(part: Part, options: object, folder: Path) -> list[FileFacts]:
         """Write nothing."""
+        return [{}]
 
     monkeypatch.setattr(bin_, "FORMAT", replace(bin_.FORMAT, write=write))
     dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["bin"])

@@ -83,4 +83,4 @@ def test_what_fails_while_rows_are_made_is_said_as_it_is(
     monkeypatch.setattr(Part, "stream", damaged)
 
     with pytest.raises(CorruptOutputError, match="the shard is damaged"):
-        FORMATS["lance"].write(part, FORMATS["lance"].options(), tmp_path)
+        [*FORMATS["lance"].write(part, FORMATS["lance"].options(), tmp_path)]

@@ -76,7 +76,7 @@ def test_the_dtype_is_the_one_that_megatrons_tool_would_take(
     out = tmp_path / "out"
     out.mkdir()
 
-    FORMATS["megatron"].write(part, MegatronOptions(dtype=dtype), out)
+    [*FORMATS["megatron"].write(part, MegatronOptions(dtype=dtype), out)]
 
     index = index_of(out / "train_text_document.idx")
     itemsize = {8: 2, 4: 4}[code]

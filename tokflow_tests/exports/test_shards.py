@@ -4,12 +4,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tokflow.errors import ConfigError
 from tokflow.exports import Export, writing
 from tokflow.exports.formats import llmc
-from tokflow.exports.options import sizes_by_file
+from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.disks import flip
@@ -26,7 +26,23 @@ FORMATS: list[dict[str, Any]] = [
     {"format": "npy", "shard_size": 320},
     {"format": "llmc", "shard_size": 320},
     {"format": "olmo", "shard_size": 100},
+    {"format": "datatrove", "shard_size": 320},
+    {"format": "modalities", "shard_size": 320},
+    {"format": "litdata", "shard_size": 320, "block_size": 16},
+    {"format": "lance", "shard_size": 600},
+    {"format": "lance", "layout": "sequences"},
+    {"format": "hf_dataset", "padding": "none"},
+    {"format": "mds", "compression": "zstd", "hashes": ["sha1"]},
+    {"format": "webdataset"},
+    {"format": "pickle", "shard_size": 400},
 ]
+
+
+def sizes_by_file(files: list[tuple[str, int]], most: int) -> list[int]:
+    num = sum(of for _, of in files)
+    rows = PartRows(num, 1, False, np.dtype(np.uint16), files)
+    options = ShardOptions(shards="by_file", shard_size=most)
+    return options.sizes(num, item_bytes=1, usual=None, rows=rows)
 
 
 @pytest.mark.parametrize(
@@ -126,15 +142,6 @@ def test_a_shard_has_a_document_however_small_it_is_to_be(tmp_path: Path):
 
     assert manifest.counts["train.num_tokens"] > 0
     assert len([of for of in manifest.files if of.startswith("train")]) > 2
-
-
-@pytest.mark.parametrize("format_", ["litdata", "mds"])
-def test_a_format_whose_files_are_not_divided_so_refuses(format_: str, tmp_path: Path):
-    with pytest.raises(
-        ConfigError,
-        match=r"shards: expected a number, .* name arrow, datatrove,",
-    ):
-        declare(tmp_path, {"a.jsonl": []}, exports=[{"format": format_, "shards": "by_file"}])
 
 
 def test_a_damaged_shard_of_the_last_export_is_written_anew(tmp_path: Path):

@@ -180,7 +180,7 @@ def rows_in(path: Path) -> list[int]:
         (
             "easydel",
             {"shard_size": 5 * 68, "sequences_per_group": 2},
-            [[2, 2, 1], [1, 1]],
+            [[2, 2, 1], [2]],
             "train/shard-{n}.parquet",
         ),
         (

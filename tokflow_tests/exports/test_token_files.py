@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import part_sequences, token_files
+from tokflow.exports import part_sequences
 from tokflow.exports.options import equal_sizes, even_sizes
 from tokflow.exports.token_files import (
     copy_file,
@@ -120,7 +120,7 @@ def kernel_copy(
             raise OSError(refused, "refused")
         return copy(source, file, left) if left else 0
 
-    monkeypatch.setattr(token_files.os, "copy_file_range", some)
+    monkeypatch.setattr(os, "copy_file_range", some)
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1000, 3000])

@@ -30,6 +30,8 @@ ROWS: list[dict[str, Any]] = [
     {"format": "pickle", "shards": 14},
     {"format": "npy", "layout": "sequences", "shards": 14},
     {"format": "mds", "shard_size": 900, "hashes": ["sha1"]},
+    {"format": "hf_dataset", "shards": 5},
+    {"format": "lance", "layout": "sequences", "shards": 7},
 ]
 
 SPLIT = {"parts": {"train": {"start": 0, "characters": 70}, "rest": {"start": 70}}}
@@ -120,7 +122,7 @@ def test_formats_whose_files_depend_on_each_other_are_written_by_one_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
-    exports = ["bin", "npy", "litdata", {"format": "hf_dataset", "shards": 4}]
+    exports = ["bin", "npy", "litdata", "lance"]
     dataset = dataset_in(tmp_path, exports)
     build_dataset(dataset, jobs=1)
 

@@ -14,14 +14,14 @@ Source: archai 1.0.0, datasets/nlp/fast_hf_dataset_provider.py lines 149-186, 24
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from tokflow.exports import Export, Format, Layout, Part, Portion
+from tokflow.exports import Export, FileFacts, Format, Layout, Part, Portion
 from tokflow.exports.formats.npy import load_npy, write_npy
 from tokflow.store.config import Config, Listed
 from tokflow.store.urls import hub_url
@@ -64,10 +64,11 @@ NAMED = {
 }
 
 
-def write(part: Part, options: ArchaiOptions, folder: Path) -> None:
+def write(part: Part, options: ArchaiOptions, folder: Path) -> Iterator[FileFacts]:
     """Write the tokens of a part."""
     dtype = np.dtype("<u2" if part.vocab_size < 2**16 else "<i4")
     write_npy(folder / f"{part.name}.npy", part.stream(), part.num_tokens, dtype)
+    yield {}
 
 
 def finish(parts: Sequence[Part], options: ArchaiOptions, folder: Path) -> None:

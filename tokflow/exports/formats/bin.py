@@ -12,15 +12,16 @@ calls. It has no meta.pkl: with one, sample.py would take the tokens for charact
 Source: karpathy/nanoGPT at 3adf61e, data/openwebtext/prepare.py lines 58-81, train.py 116-131.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion
 from tokflow.exports.options import names_in_files
-from tokflow.exports.token_files import is_copied, note_copied_tokens, write_numbers
+from tokflow.exports.token_files import write_tokens
 from tokflow.store.config import Config, check_name
 
 
@@ -44,16 +45,10 @@ class BinOptions(Config):
     validation."""
 
 
-def write(part: Part, options: BinOptions, folder: Path) -> None:
-    """Write the tokens of a part to its file, of one that is a whole token shard as a copy; one
-    that is all tokens may have been written ahead."""
-    path = folder / part.file_name
-    if is_copied(part, path):
-        if part.taken is not None:
-            part.taken["num_tokens"] += part.num_tokens
-    else:
-        write_numbers(path, part.stream())
-    note_copied_tokens(part, path, part.dtype)
+def write(part: Part, options: BinOptions, folder: Path) -> Iterator[FileFacts]:
+    """Write the tokens of a part to its file."""
+    write_tokens(part, folder / part.file_name, part.dtype)
+    yield {}
 
 
 def portions(export: Export, part: str) -> list[Portion]:

@@ -15,13 +15,14 @@ Source: datatrove 0.10.1, pipeline/tokens/tokenizer.py lines 24-270 (TokenizedFi
 utils/dataset.py lines 30-210.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
@@ -55,7 +56,7 @@ class DatatroveOptions(ShardOptions):
             )
 
 
-def write(part: Part, options: DatatroveOptions, folder: Path) -> None:
+def write(part: Part, options: DatatroveOptions, folder: Path) -> Iterator[FileFacts]:
     """Write a part into a folder of its own."""
     name = options.tokenizer_name_or_path or UNKNOWN
     for shard in cut_by_documents(part, options, has_loss_mask=True):
@@ -68,6 +69,7 @@ def write(part: Part, options: DatatroveOptions, folder: Path) -> None:
         Path(f"{path}.metadata").write_text(metadata, encoding="utf-8")
         if shard.loss_mask is not None:
             write_numbers(Path(f"{path}.loss"), shard.loss_mask)
+        yield {}
 
 
 def _name(part: str, number: int) -> str:

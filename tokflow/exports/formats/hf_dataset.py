@@ -27,7 +27,7 @@ naming.py line 29 (names of splits). huggingface/trl at 1.16.0: trainer/sft_trai
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -35,13 +35,12 @@ from typing import Any, Literal
 import pyarrow as pa
 import xxhash
 
-from tokflow.exports import Format, Part
-from tokflow.exports.columns import Lists, layout_of_columns
+from tokflow.exports import FileFacts, Part
+from tokflow.exports.columns import Lists
 from tokflow.exports.options import Column, ColumnOptions
 from tokflow.exports.table_files import TableFiles, lists_in, schema_in_files
-from tokflow.exports.token_files import open_hashed, sequences_within
+from tokflow.exports.token_files import entry_of, open_hashed, sequences_within
 from tokflow.store.config import Listed, Size
-from tokflow.store.tables import to_numpy
 
 MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1_000, 100_000_000
 """A record batch of `save_to_disk`: config.py lines 190 and 201."""
@@ -66,17 +65,30 @@ class HfDatasetOptions(ColumnOptions):
     Sequence for readers with version 3 or older, which newer ones take too."""
 
 
-def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
+def write(part: Part, options: HfDatasetOptions, folder: Path) -> Iterator[FileFacts]:
     """Write the folder of a part."""
-    features = _features(schema_in_files(part, options), options)
-    hasher = xxhash.xxh3_64(json.dumps([part.name, _metadata(features)]).encode())
-    paths = FILES.write(part, options, folder, partial(_hash_table, hasher))
+    for path in FILES.write_each(part, options, folder):
+        yield {"sha256": entry_of(path).sha256}
+
+
+def finish(parts: Sequence[Part], options: HfDatasetOptions, folder: Path) -> None:
+    """Write what describes each part, and the dictionary of the parts."""
+    for part in parts:
+        _write_state(part, options, folder)
+    names = [part.name for part in parts]
+    (folder / "dataset_dict.json").write_text(json.dumps({"splits": names}))
+
+
+def _write_state(part: Part, options: HfDatasetOptions, folder: Path) -> None:
+    features, num = _features(schema_in_files(part, options), options), len(part.files)
     texts = {"citation": "", "description": "", "homepage": "", "license": ""}
     info = {**texts, "features": features}
     _write_json(folder / part.name / "dataset_info.json", dict(sorted(info.items())))
+    names = [Path(FILES.name(part.name, number, num, options)).name for number in range(num)]
+    content = [part.name, _metadata(features), *(facts["sha256"] for facts in part.files)]
     state: dict[str, Any] = {
-        "_data_files": [{"filename": path.name} for path in paths],
-        "_fingerprint": hasher.hexdigest(),
+        "_data_files": [{"filename": name} for name in names],
+        "_fingerprint": xxhash.xxh3_64_hexdigest(json.dumps(content).encode()),
         "_format_columns": None,
         "_format_kwargs": {},
         "_format_type": None,
@@ -108,23 +120,6 @@ def _new(path: Path, schema: pa.Schema, options: HfDatasetOptions) -> Iterator[A
         yield writer
 
 
-def finish(parts: Sequence[Part], options: HfDatasetOptions, folder: Path) -> None:
-    """Write the dictionary of the parts."""
-    names = [part.name for part in parts]
-    (folder / "dataset_dict.json").write_text(json.dumps({"splits": names}))
-
-
-def _hash_table(hasher: xxhash.xxh3_64, table: pa.Table) -> None:
-    """Hash the lists of a table: 0.1 s for a gigabyte."""
-    for column in table.columns:
-        for chunk in column.chunks:
-            if pa.types.is_string(chunk.type):
-                hasher.update(json.dumps(chunk.to_pylist()).encode())
-                continue
-            hasher.update(to_numpy(chunk.offsets).data)
-            hasher.update(to_numpy(chunk.values).data)
-
-
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2))
 
@@ -145,4 +140,5 @@ FILES: TableFiles = TableFiles(
     is_mapped=lambda options: True,
 )
 
-FORMAT = Format(HfDatasetOptions, layout_of_columns, write, FILES.portions, finish=finish)
+# Version 2: `_fingerprint` is a hash of the files.
+FORMAT = replace(FILES.format(HfDatasetOptions, version=2), write=write, finish=finish)

@@ -34,10 +34,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.exports import Arrays, Export, Extra, Format, Layout, Part, Portion
+from tokflow.exports import Arrays, Export, Extra, FileFacts, Format, Layout, Part, Portion
 from tokflow.exports.columns import TYPES, fields_of, lists_of
-from tokflow.exports.options import PartRows, ShardOptions, batches_of, cut, equal_sizes
-from tokflow.exports.token_files import batches_of_documents, sequences_within
+from tokflow.exports.options import ByFileOptions, PartRows, batches_of, cut, equal_sizes
+from tokflow.exports.token_files import batches_of_documents, files_of, sequences_within
+from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Size
 from tokflow.store.tables import make_table, offsets_of, to_arrow, to_numpy
 
@@ -60,7 +61,7 @@ SEQUENCES = ("input_ids", "segment_ids", "position_ids", "loss_mask")
 """The columns of each dataset; loss_mask of chats alone."""
 
 
-class LanceOptions(ShardOptions):
+class LanceOptions(ByFileOptions):
     """Lance: <part>.lance, one token per row, or one sequence per row."""
 
     layout: Literal["stream", "sequences"] = "stream"
@@ -68,6 +69,11 @@ class LanceOptions(ShardOptions):
     shard_size: Size | None = None
     """Most bytes of a data file, such as 500MB, before Lance compresses it (max_bytes_per_file).
     Default: 100 million tokens."""
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes that `shard_size` counts for a token of a stream, an int64."""
+        return 8
 
 
 def layout(options: LanceOptions) -> Layout:
@@ -78,27 +84,39 @@ def layout(options: LanceOptions) -> Layout:
     return Layout(made_of="sequences", keeps=keeps)
 
 
-def write(part: Part, options: LanceOptions, folder: Path) -> None:
-    """Write the datasets of a part."""
+def write(part: Part, options: LanceOptions, folder: Path) -> Iterator[FileFacts]:
+    """Write the data files of a part."""
     write_part = _write_stream if options.layout == "stream" else _write_sequences
-    write_part(part, options, folder)
+    return write_part(part, options, folder)
 
 
 def _sizes_of_stream(num_tokens: int, options: LanceOptions) -> list[int]:
     """Return the rows of each data file."""
     most = MAX_ROWS_PER_FILE
-    return options.sizes(num_tokens, item_bytes=8, usual=TOKENS_PER_FILE, most=most, unit="rows")
+    item_bytes = options.token_bytes
+    return options.sizes(
+        num_tokens, item_bytes=item_bytes, usual=TOKENS_PER_FILE, most=most, unit="rows"
+    )
 
 
 def _sizes_of_rows(rows: PartRows, options: LanceOptions) -> list[int]:
     row_bytes = (12 + rows.has_loss_mask) * rows.sequence_length
     usual = sequences_within(TOKENS_PER_FILE, rows.sequence_length)
     most = MAX_ROWS_PER_FILE
-    return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=usual, most=most)
+    return options.sizes(
+        rows.num_sequences, item_bytes=row_bytes, usual=usual, most=most, rows=rows
+    )
 
 
-def _write_stream(part: Part, options: LanceOptions, folder: Path) -> None:
-    schema = pa.schema([f for f in STREAM.items() if f[0] != "loss_mask" or part.has_loss_mask])
+def _schema(part: Part, options: LanceOptions) -> pa.Schema:
+    """Return the columns of a part; loss_mask of chats alone."""
+    lists = {name: pa.list_(TYPES[name], part.sequence_length) for name in SEQUENCES}
+    columns = STREAM if options.layout == "stream" else lists
+    return pa.schema([of for of in columns.items() if of[0] != "loss_mask" or part.has_loss_mask])
+
+
+def _write_stream(part: Part, options: LanceOptions, folder: Path) -> Iterator[FileFacts]:
+    schema = _schema(part, options)
     tokens = batches_of(part.stream(), part.num_tokens, TOKENS_AT_ONCE)
     columns = [(array.astype(np.int64) for array in tokens)]
     if part.has_loss_mask:
@@ -107,73 +125,91 @@ def _write_stream(part: Part, options: LanceOptions, folder: Path) -> None:
     rows = (map(to_arrow, arrays) for arrays in zip(*columns, strict=True))
     batches = (pa.record_batch([*of], schema=schema) for of in rows)
     sizes = _sizes_of_stream(part.num_tokens, options)
-    _write_dataset(folder / f"{part.name}.lance", schema, batches, sizes)
-    lengths = part.document_lengths()
-    table = make_table({"token_offset": offsets_of(lengths)[:-1], "num_tokens": lengths}, DOCUMENTS)
-    batches = iter(table.to_batches(max_chunksize=TOKENS_AT_ONCE))
-    sizes = equal_sizes(len(lengths), TOKENS_PER_FILE)
-    _write_dataset(folder / f"{part.name}.documents.lance", DOCUMENTS, batches, sizes)
+    path, files = folder / f"{part.name}.lance", cut(batches, sizes)
+    for number, (size, of_file) in enumerate(zip(sizes, files, strict=True), part.first_number):
+        yield _write_file(path, number, schema, of_file, size)
 
 
-def _write_sequences(part: Part, options: LanceOptions, folder: Path) -> None:
-    length = part.sequence_length
-    schema = pa.schema(
-        pa.field(name, pa.list_(TYPES[name], length))
-        for name in SEQUENCES
-        if name != "loss_mask" or part.has_loss_mask
-    )
-    sequences = part.sequences(sequences_within(TOKENS_AT_ONCE, length))
-    columns = ([to_arrow(lists_of(some, of.name)[0]) for of in schema] for some in sequences)
+def _write_sequences(part: Part, options: LanceOptions, folder: Path) -> Iterator[FileFacts]:
+    schema, sizes = _schema(part, options), _sizes_of_rows(part.rows, options)
+    at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
+    by_file = options.is_by_file
+    for number, some in files_of(part, sizes, at_once=at_once, by_file=by_file):
+        batches = (_batch(sequences, schema) for sequences in some)
+        yield _write_file(folder / f"{part.name}.lance", number, schema, batches, sizes[number])
+
+
+def _batch(sequences: Sequences, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [to_arrow(lists_of(sequences, of.name)[0]) for of in schema]
     lists = (
-        [
-            pa.FixedSizeListArray.from_arrays(values, type=of.type)
-            for values, of in zip(of_batch, schema, strict=True)
-        ]
-        for of_batch in columns
+        pa.FixedSizeListArray.from_arrays(values, type=of.type)
+        for values, of in zip(columns, schema, strict=True)
     )
-    batches = (pa.record_batch(of, schema=schema) for of in lists)
-    sizes = _sizes_of_rows(part.rows, options)
-    _write_dataset(folder / f"{part.name}.lance", schema, batches, sizes)
+    return pa.record_batch([*lists], schema=schema)
 
 
-def _write_dataset(
-    path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], sizes: Sequence[int]
-) -> None:
-    """Write a dataset of one commit, with so many rows in each data file."""
+def finish(parts: Sequence[Part], options: LanceOptions, folder: Path) -> None:
+    """Write the commit of each part and, of a stream, its documents."""
+    for part in parts:
+        _commit(folder / f"{part.name}.lance", _schema(part, options), part.files)
+        if options.layout == "stream":
+            lengths, path = part.document_lengths(), folder / f"{part.name}.documents.lance"
+            columns = {"token_offset": offsets_of(lengths)[:-1], "num_tokens": lengths}
+            table = make_table(columns, DOCUMENTS)
+            batches = iter(table.to_batches(max_chunksize=TOKENS_AT_ONCE))
+            sizes = equal_sizes(len(lengths), TOKENS_PER_FILE)
+            files = [
+                _write_file(path, number, DOCUMENTS, some, size)
+                for number, (size, some) in enumerate(zip(sizes, cut(batches, sizes), strict=True))
+            ]
+            _commit(path, DOCUMENTS, files)
+
+
+def _write_file(
+    path: Path, number: int, schema: pa.Schema, batches: Iterator[pa.RecordBatch], size: int
+) -> dict[str, Any]:
+    """Write the data file of this number, of so many rows, of the dataset at `path`; return the
+    fragment that it is, whose file has the random name that Lance gave it."""
     lance = EXTRA.load()
     failure: Exception | None = None
 
-    def rows(of_file: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows() -> Iterator[pa.RecordBatch]:
         nonlocal failure
         try:
-            yield from of_file
+            yield from batches
         except Exception as error:
             failure = error
             raise
 
-    fragments: list[Any] = []
     try:
-        for of_file, size in zip(cut(batches, sizes), sizes, strict=True):
-            reader = pa.RecordBatchReader.from_batches(schema, rows(of_file))
-            fragments += lance.fragment.write_fragments(
-                reader, str(path), schema, mode="create", max_rows_per_file=size
-            )
+        reader = pa.RecordBatchReader.from_batches(schema, rows())
+        [fragment] = lance.fragment.write_fragments(
+            reader, str(path), schema, mode="create", max_rows_per_file=size
+        )
     except OSError as error:  # so Lance calls whatever happens while rows are made, too
         raise failure or error from None
-    fragments = [_counted(fragment, number, path) for number, fragment in enumerate(fragments)]
+    facts: dict[str, Any] = fragment.to_json()
+    [file] = facts["files"]
+    (path / "data" / file.pop("path")).rename(path / _name(number))
+    return facts
+
+
+def _name(number: int) -> str:
+    return f"data/{number:05d}.lance"
+
+
+def _commit(path: Path, schema: pa.Schema, files: Sequence[FileFacts]) -> None:
+    """Write the one commit of a dataset with these data files."""
+    lance = EXTRA.load()
+    fragments = []
+    for number, facts in enumerate(files):
+        [file] = facts["files"]
+        named = {**facts, "files": [{**file, "path": Path(_name(number)).name}]}
+        fragments.append(lance.fragment.FragmentMetadata.from_json(json.dumps(named)))
     commit = lance.Transaction(
         read_version=0, operation=lance.LanceOperation.Overwrite(schema, fragments), uuid=NO_ID
     )
     lance.LanceDataset.commit(str(path), commit)
-
-
-def _counted(fragment: Any, number: int, path: Path) -> Any:
-    """Return a fragment whose data file has a number for its random name, and rename the file."""
-    fields = fragment.to_json()
-    [file] = fields["files"]
-    (path / "data" / file["path"]).rename(path / "data" / f"{number:05d}.lance")
-    file["path"] = f"{number:05d}.lance"
-    return type(fragment).from_json(json.dumps(fields))
 
 
 def portions(export: Export, part: str) -> list[Portion]:
@@ -197,7 +233,8 @@ def portions(export: Export, part: str) -> list[Portion]:
         ]
     table = EXTRA.load().dataset(str(export.folder / f"{part}.documents.lance"))
     lengths = to_numpy(table.to_table(["num_tokens"])["num_tokens"])
-    sizes = _sizes_of_stream(export.counts[f"{part}.num_tokens"], export.options)
+    sizes = [facts["physical_rows"] for facts in export.facts(part)]
+    sizes = sizes or _sizes_of_stream(export.counts[f"{part}.num_tokens"], export.options)
     return [
         Portion(export.stored, _holding(data, own, sizes), len(own), load, offsets=offsets)
         for here, offsets in batches_of_documents(lengths, TOKENS_AT_ONCE)
@@ -227,4 +264,15 @@ def _load_stream(dataset: Any, first: int, num: int, offsets: npt.NDArray[np.int
     return {"token_ids": fields.pop("input_ids"), "offsets": offsets, **fields}
 
 
-FORMAT = Format(LanceOptions, layout, write, portions, extra=EXTRA)
+FORMAT = Format(
+    LanceOptions,
+    layout,
+    write,
+    portions,
+    finish=finish,
+    sizes=lambda rows, options: (
+        _sizes_of_rows(rows, options) if options.layout == "sequences" else None
+    ),
+    shard_names=lambda part, number, num, options: [f"{part.name}.lance/{_name(number)}"],
+    extra=EXTRA,
+)

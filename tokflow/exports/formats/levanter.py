@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports import Arrays, Export, Extra, Format, Layout, Part, Portion
+from tokflow.exports import Arrays, Export, Extra, FileFacts, Format, Layout, Part, Portion
 from tokflow.exports.options import batches_of, cut, equal_sizes
 from tokflow.exports.token_files import batches_of_documents, open_hashed
 from tokflow.store.config import Config
@@ -62,7 +62,7 @@ class LevanterOptions(Config):
     """levanter: <part>/, a TreeCache of input_ids and, of chats, assistant_masks."""
 
 
-def write(part: Part, options: LevanterOptions, folder: Path) -> None:
+def write(part: Part, options: LevanterOptions, folder: Path) -> Iterator[FileFacts]:
     """Write the cache of a part. Takes some 100 MB of memory, and 24 bytes per document."""
     cache = folder / part.name
     lengths = part.document_lengths()
@@ -83,6 +83,7 @@ def write(part: Part, options: LevanterOptions, folder: Path) -> None:
         "metadata": {"preprocessor_metadata": None},
     }
     (cache / "shard_ledger.json").write_text(json.dumps(ledger), encoding="utf-8")
+    yield {}
 
 
 def _write_array(

@@ -18,6 +18,7 @@ streaming/item_loader.py lines 1491-1690; its `optimize` writes the same bytes f
 """
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokflow.errors import ConfigError
-from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion
 from tokflow.exports.options import ShardOptions, check_level, cut, equal_sizes, even_sizes
 from tokflow.exports.token_files import Compression, item_header, open_hashed, open_items, peer_name
 from tokflow.store.config import Count, Size
@@ -43,6 +44,9 @@ MAX_CHUNK_BYTES = 2**32 - 1
 
 CHUNK_BYTES = 64_000_000
 """Default size of a chunk's tokens."""
+
+CONTENT = "content"
+"""Name of a chunk's hash among its facts."""
 
 
 class LitdataOptions(ShardOptions):
@@ -80,17 +84,14 @@ class LitdataOptions(ShardOptions):
         return peer_name(self.compression, self.compression_level)
 
 
-def write(part: Part, options: LitdataOptions, folder: Path) -> None:
+def write(part: Part, options: LitdataOptions, folder: Path) -> Iterator[FileFacts]:
     """Write a part into a folder of its own."""
-    (folder / part.name).mkdir()
     itemsize = part.dtype.itemsize
-    dtype, dtype_number = DTYPES[itemsize]
-    per_chunk, sizes = options.chunk_sizes(part.num_tokens, itemsize)
+    dtype, _ = DTYPES[itemsize]
+    _, sizes = options.chunk_sizes(part.num_tokens, itemsize)
     ends = np.cumsum(part.document_lengths())
-    content = xxhash.xxh3_128()
-    chunks: list[dict[str, Any]] = []
     first = 0
-    for arrays in cut(part.stream(), sizes):
+    for number, arrays in enumerate(cut(part.stream(), sizes), part.first_number):
         tokens = np.concatenate([array.astype(dtype, copy=False) for array in arrays])
         starts = _starts(ends, first, first + len(tokens))
         first += len(tokens)
@@ -104,19 +105,31 @@ def write(part: Part, options: LitdataOptions, folder: Path) -> None:
                 remedy=f"{change}, or lower `block_size` if a block is longer than that",
             )
         data = b"".join((item_header(offsets), tokens.data))
-        name = _name(len(chunks), options.codec)
         own = {"chunk_bytes": len(data), "chunk_size": len(starts) - 1, "dim": len(tokens)}
-        chunks.append({**own, "filename": name})
-        content.update(data)
+        content = xxhash.xxh3_128_hexdigest(data)
         if options.codec:
             data = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
-        with open_hashed(folder / part.name / name) as file:
+        with open_hashed(folder / _name(part.name, number, options)) as file:
             file.write(data)
-    config = _config(per_chunk, options.codec, dtype_number)
-    # Instead of a time, updated_at has what the chunks hold: by it a loader knows whether the
-    # copies that it keeps of a remote folder are still right.
-    index = {"chunks": chunks, "config": config, "updated_at": content.hexdigest()}
-    (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
+        yield {**own, CONTENT: content}
+
+
+def finish(parts: Sequence[Part], options: LitdataOptions, folder: Path) -> None:
+    """Write the index of each part."""
+    for part in parts:
+        itemsize = part.dtype.itemsize
+        per_chunk, _ = options.chunk_sizes(part.num_tokens, itemsize)
+        chunks = [
+            {**facts, "filename": Path(_name(part.name, number, options)).name}
+            for number, facts in enumerate(part.files)
+        ]
+        contents = "".join(chunk.pop(CONTENT) for chunk in chunks)
+        config = _config(per_chunk, options.codec, DTYPES[itemsize][1])
+        # Instead of a time, updated_at has what the chunks hold: by it a loader knows whether the
+        # copies that it keeps of a remote folder are still right.
+        updated_at = xxhash.xxh3_128_hexdigest(contents.encode())
+        index = {"chunks": chunks, "config": config, "updated_at": updated_at}
+        (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
 
 
 def _config(per_chunk: int, codec: str | None, dtype_number: int) -> dict[str, Any]:
@@ -136,8 +149,8 @@ def _config(per_chunk: int, codec: str | None, dtype_number: int) -> dict[str, A
     }
 
 
-def _name(number: int, codec: str | None) -> str:
-    return ".".join(filter(None, [f"chunk-0-{number}", codec, "bin"]))
+def _name(part: str, number: int, options: LitdataOptions) -> str:
+    return ".".join(filter(None, [f"{part}/chunk-0-{number}", options.codec, "bin"]))
 
 
 def _starts(ends: npt.NDArray[np.int64], first: int, stop: int) -> npt.NDArray[np.int64]:
@@ -153,11 +166,15 @@ def _starts(ends: npt.NDArray[np.int64], first: int, stop: int) -> npt.NDArray[n
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the chunks of a part, memory-mapped unless they are compressed."""
-    codec = export.options.codec
-    num_tokens = export.counts[f"{part}.num_tokens"]
-    sizes = export.options.chunk_sizes(num_tokens, export.dtype.itemsize)[1] if num_tokens else []
+    options, num_tokens = export.options, export.counts[f"{part}.num_tokens"]
+    sizes = [facts["dim"] for facts in export.facts(part)]
+    if num_tokens and not sizes:
+        _, sizes = options.chunk_sizes(num_tokens, export.dtype.itemsize)
     return export.file_portions(
-        _load, lambda number: f"{part}/{_name(number, codec)}", sizes, is_mapped=codec is None
+        _load,
+        lambda number: _name(part, number, options),
+        sizes,
+        is_mapped=options.codec is None,
     )
 
 
@@ -171,4 +188,13 @@ def _load(export: Export, name: str) -> Arrays:
     return {"token_ids": data[offsets[0] :].view(export.dtype)}
 
 
-FORMAT = Format(LitdataOptions, lambda options: Layout("stream", ("token_ids",)), write, portions)
+# Version 2: updated_at is a hash of what each chunk holds.
+FORMAT = Format(
+    LitdataOptions,
+    lambda options: Layout("stream", ("token_ids",)),
+    write,
+    portions,
+    finish=finish,
+    shard_names=lambda part, number, num, options: [_name(part.name, number, options)],
+    version=2,
+)

@@ -15,13 +15,14 @@ Source: karpathy/llm.c, dev/data/data_common.py lines 26-61 at 16635d4 and llmc/
 61-195 at 077f9bd.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from pydantic import Field
 
-from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion, damaged_file
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion, damaged_file
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -60,14 +61,8 @@ class LlmcOptions(ShardOptions):
     """Name of a part in file names: `{validation: validation}`. Others have their own name, or val
     of validation."""
 
-    @property
-    def file_bytes(self) -> int | None:
-        """As of all shards, and no more than a file can hold."""
-        size = super().file_bytes
-        return size and min(size, MAX_FILE_BYTES - HEADER_BYTES)
 
-
-def write(part: Part, options: LlmcOptions, folder: Path) -> None:
+def write(part: Part, options: LlmcOptions, folder: Path) -> Iterator[FileFacts]:
     """Write the shards of a part."""
     limit = (MAX_FILE_BYTES - HEADER_BYTES) // part.dtype.itemsize
     for shard in cut_by_documents(
@@ -79,6 +74,7 @@ def write(part: Part, options: LlmcOptions, folder: Path) -> None:
         write_numbers(
             folder / _name(part, options, shard.number), shard.tokens, header=header.tobytes()
         )
+        yield {}
 
 
 def _name(part: Part, options: LlmcOptions, number: int) -> str:

@@ -19,7 +19,7 @@ bytes for the same rows.
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,8 +29,8 @@ import pydantic
 import xxhash
 
 from tokflow.errors import ConfigError
-from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion, damaged_file
-from tokflow.exports.options import PartRows, ShardOptions, check_level, equal_sizes, even_sizes
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion, damaged_file
+from tokflow.exports.options import ByFileOptions, PartRows, check_level
 from tokflow.exports.token_files import (
     Compression,
     files_of,
@@ -64,7 +64,7 @@ SHARD_BYTES = 2**26
 """Default size of a shard."""
 
 
-class MdsOptions(ShardOptions):
+class MdsOptions(ByFileOptions):
     """MDS: <part>/shard.<i>.mds and index.json, for mosaicml-streaming."""
 
     columns: dict[str, Field] = pydantic.Field({"tokens": "token_ids"})
@@ -101,13 +101,12 @@ def layout(options: MdsOptions) -> Layout:
     return Layout(made_of="sequences", keeps=tuple(name for name in DTYPES if name in wanted))
 
 
-def write(part: Part, options: MdsOptions, folder: Path) -> None:
+def write(part: Part, options: MdsOptions, folder: Path) -> Iterator[FileFacts]:
     """Write the shards of a part into a folder of its own."""
-    (folder / part.name).mkdir()
     dtype = _dtype(options.columns, part.sequence_length)
     settings = _settings(options, dtype)
     text = json.dumps(settings, sort_keys=True).encode()
-    sizes, shards = _sizes(part.rows, options), []
+    sizes = _sizes(part.rows, options)
     for number, batches in files_of(part, sizes):
         first = 4 * (sizes[number] + 2) + len(text)
         header = item_header(first + np.arange(sizes[number] + 1) * dtype.itemsize)
@@ -118,18 +117,31 @@ def write(part: Part, options: MdsOptions, folder: Path) -> None:
                 records[num : num + len(batch)][name] = getattr(batch, field)
             num += len(batch)
         data = b"".join([header, text, records.view(np.uint8).data])
-        path = folder / part.name / f"shard.{number:05d}.mds"
-        shard = {"samples": sizes[number], "raw_data": _described(path, data, options)}
-        packed = None
+        facts = {"samples": sizes[number], "raw_data": _described(data, options), "zip_data": None}
         if options.compression == "zstd":
-            path = path.with_name(f"{path.name}.zstd")
             data = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
-            packed = _described(path, data, options)
-        with open_hashed(path) as file:
+            facts["zip_data"] = _described(data, options)
+        with open_hashed(folder / _name(part.name, number, options)) as file:
             file.write(data)
-        shards.append({**settings, **shard, "zip_data": packed})
-    index = {"version": 2, "shards": shards}
-    (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
+        yield facts
+
+
+def _name(part: str, number: int, options: MdsOptions) -> str:
+    return f"{part}/shard.{number:05d}.mds{'.zstd' if options.compression == 'zstd' else ''}"
+
+
+def finish(parts: Sequence[Part], options: MdsOptions, folder: Path) -> None:
+    """Write the index of each part."""
+    for part in parts:
+        shards = []
+        settings = _settings(options, _dtype(options.columns, part.sequence_length))
+        for number, facts in enumerate(part.files):
+            name = Path(_name(part.name, number, options))
+            named = {"raw_data": name.name.removesuffix(".zstd"), "zip_data": name.name}
+            files = {of: facts[of] and {**facts[of], "basename": named[of]} for of in named}
+            shards.append({**settings, "samples": facts["samples"], **files})
+        index = {"version": 2, "shards": shards}
+        (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
 
 
 def _dtype(columns: Mapping[str, Field], length: int) -> np.dtype[np.void]:
@@ -170,33 +182,30 @@ def _sequences_within(num_bytes: int, options: MdsOptions, dtype: np.dtype[np.vo
 
 def _sizes(rows: PartRows, options: MdsOptions) -> list[int]:
     dtype = _dtype(options.columns, rows.sequence_length)
-    if options.num_shards is None:
-        per_shard = _sequences_within(options.shard_size or SHARD_BYTES, options, dtype)
-        return equal_sizes(rows.num_sequences, per_shard)
-    sizes = even_sizes(rows.num_sequences, options.num_shards)
-    most = _sequences_within(MAX_SHARD_BYTES, options, dtype)
-    options.check_largest(max(sizes, default=0), most=most, unit="sequences")
-    return sizes
+    size = MAX_SHARD_BYTES if options.num_shards else options.shard_size or SHARD_BYTES
+    usual = _sequences_within(size, options, dtype)
+    item_bytes = dtype.itemsize + 4
+    return options.sizes(
+        rows.num_sequences, item_bytes=item_bytes, usual=usual, most=usual, rows=rows
+    )
 
 
-def _described(path: Path, data: bytes, options: MdsOptions) -> dict[str, Any]:
+def _described(data: bytes, options: MdsOptions) -> dict[str, Any]:
     hashes = {}
     for name in options.hashes:
         new = getattr(xxhash, name) if name.startswith("xxh") else partial(hashlib.new, name)
         hashes[name] = new(data).hexdigest()
-    return {"basename": path.name, "bytes": len(data), "hashes": hashes}
+    return {"bytes": len(data), "hashes": hashes}
 
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the shards of a part, memory-mapped unless they are compressed."""
-    is_compressed = export.options.compression == "zstd"
-    suffix = ".zstd" if is_compressed else ""
-    sizes = _sizes(export.rows(part), export.options)
+    options = export.options
     return export.file_portions(
         _load,
-        lambda number: f"{part}/shard.{number:05d}.mds{suffix}",
-        sizes,
-        is_mapped=not is_compressed,
+        lambda number: _name(part, number, options),
+        _sizes(export.rows(part), options),
+        is_mapped=options.compression == "none",
     )
 
 
@@ -226,18 +235,13 @@ def check(options: MdsOptions, lengths: Collection[int]) -> None:
         _sequences_within(num_bytes, options, _dtype(options.columns, length))
 
 
-def merge(indexes: Sequence[bytes]) -> bytes:
-    """Return index.json of all shards, given those of some each."""
-    shards = [shard for index in indexes for shard in json.loads(index)["shards"]]
-    return json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode()
-
-
 FORMAT = Format(
     MdsOptions,
     layout,
     write,
     portions,
     check=check,
+    finish=finish,
     sizes=_sizes,
-    merge=merge,
+    shard_names=lambda part, number, num, options: [_name(part.name, number, options)],
 )

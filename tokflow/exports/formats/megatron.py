@@ -28,6 +28,7 @@ gpt_dataset.py lines 87-91 for what its cache takes 65,500 to 65,536 ids to be.
 import operator
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -36,9 +37,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion, damaged_file
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion, damaged_file
 from tokflow.exports.options import FileName, FilePrefix, check_document_size
-from tokflow.exports.token_files import note_copied_tokens, write_numbers
+from tokflow.exports.token_files import write_numbers, write_tokens
 from tokflow.store.config import Config
 from tokflow.store.tables import offsets_of
 
@@ -79,19 +80,19 @@ def layout(options: MegatronOptions) -> Layout:
     return Layout(made_of="stream", keeps=keeps, attends_across=True)
 
 
-def write(part: Part, options: MegatronOptions, folder: Path) -> None:
+def write(part: Part, options: MegatronOptions, folder: Path) -> Iterator[FileFacts]:
     """Write .bin and .idx of a part, and those of its loss mask."""
     dtype = np.dtype(_dtype(part, options)).newbyteorder("<")
     stem = folder / _stem(part.name, options)
     lengths = part.document_lengths()
     check_document_size(int(lengths.max()), limit=MAX_DOCUMENT_TOKENS)
-    write_numbers(Path(f"{stem}.bin"), part.stream(), dtype=dtype)
-    note_copied_tokens(part, Path(f"{stem}.bin"), dtype)
+    write_tokens(part, Path(f"{stem}.bin"), dtype)
     _write_index(Path(f"{stem}.idx"), lengths, CODES[dtype.name], dtype.itemsize)
     if options.loss_mask and part.has_loss_mask:
         mask = folder / _stem(part.name, options, "loss_mask")
         write_numbers(Path(f"{mask}.bin"), part.stream_loss_mask())
         _write_index(Path(f"{mask}.idx"), lengths, MASK_CODE, 1)
+    yield {}
 
 
 def _write_index(path: Path, lengths: npt.NDArray[np.int64], code: int, itemsize: int) -> None:

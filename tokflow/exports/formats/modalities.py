@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion, damaged_file
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion, damaged_file
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
@@ -58,7 +58,7 @@ class ModalitiesOptions(ShardOptions):
     part."""
 
 
-def write(part: Part, options: ModalitiesOptions, folder: Path) -> None:
+def write(part: Part, options: ModalitiesOptions, folder: Path) -> Iterator[FileFacts]:
     """Write the tokens and documents of a part."""
     itemsize = part.dtype.itemsize
     for shard in cut_by_documents(part, options):
@@ -66,6 +66,7 @@ def write(part: Part, options: ModalitiesOptions, folder: Path) -> None:
         header = HEADER.pack(shard.num_tokens * itemsize, itemsize)
         index = _index(shard.lengths * itemsize)
         write_numbers(path, chain(shard.tokens, index), header=header)
+        yield {}
 
 
 def _name(part: str, number: int, options: ModalitiesOptions) -> str:
@@ -132,4 +133,5 @@ FORMAT = Format(
     lambda options: Layout("stream", ("token_ids", "offsets"), attends_across=True),
     write,
     portions,
+    shard_names=lambda part, number, num, options: [_name(part.name, number, options)],
 )

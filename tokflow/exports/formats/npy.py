@@ -22,7 +22,7 @@ then has whole documents, and offsets of its own. build-nanogpt, which takes eve
 Source: numpy.lib.format, version 1.0; karpathy/build-nanogpt at 69cb21f, fineweb.py lines 17-83.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from io import BytesIO
@@ -34,7 +34,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.errors import ConfigError, TokflowError
-from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion, damaged_file
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion, damaged_file
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -112,13 +112,13 @@ def layout(options: NpyOptions) -> Layout:
     return Layout(made_of="stream", keeps=("token_ids", "offsets", "loss_mask"))
 
 
-def write(part: Part, options: NpyOptions, folder: Path) -> None:
+def write(part: Part, options: NpyOptions, folder: Path) -> Iterator[FileFacts]:
     """Write the files of a part."""
     write_part = _write_sequences if options.layout == "sequences" else _write_stream
-    write_part(part, options, folder)
+    return write_part(part, options, folder)
 
 
-def _write_stream(part: Part, options: NpyOptions, folder: Path) -> None:
+def _write_stream(part: Part, options: NpyOptions, folder: Path) -> Iterator[FileFacts]:
     for shard in cut_by_documents(
         part,
         options,
@@ -133,6 +133,7 @@ def _write_stream(part: Part, options: NpyOptions, folder: Path) -> None:
         if shard.loss_mask is not None:
             mask_dtype = np.dtype(np.bool_)
             write_npy(folder / "loss_mask" / name, shard.loss_mask, shard.num_tokens, mask_dtype)
+        yield {}
 
 
 def _name(options: NpyOptions, part: str, number: int) -> str:
@@ -161,7 +162,7 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     return header.getvalue()
 
 
-def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
+def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> Iterator[FileFacts]:
     dtypes = {"token_ids": part.dtype, **ROW_DTYPES}
     if not part.has_loss_mask:
         del dtypes["loss_mask"]
@@ -180,6 +181,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
             for batch in batches:
                 for field, file in files.items():
                     file.write(np.ascontiguousarray(getattr(batch, field)))
+        yield {}
 
 
 def _sizes_of_rows(rows: PartRows, options: NpyOptions) -> list[int]:

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion, damaged_file
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion, damaged_file
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.token_files import cut_by_documents, open_hashed, write_numbers
 from tokflow.store.config import Size
@@ -56,7 +56,7 @@ class OlmoOptions(ShardOptions):
     tokens (max_size)."""
 
 
-def write(part: Part, options: OlmoOptions, folder: Path) -> None:
+def write(part: Part, options: OlmoOptions, folder: Path) -> Iterator[FileFacts]:
     """Write a part into a folder of its own."""
     documents = _documents(part)
     for shard in cut_by_documents(part, options, usual=TOKENS_PER_FILE, has_loss_mask=True):
@@ -72,6 +72,7 @@ def write(part: Part, options: OlmoOptions, folder: Path) -> None:
                 file.write(some.encode())
         if shard.loss_mask is not None:
             write_numbers(folder / _mask_of(name), shard.loss_mask)
+        yield {}
 
 
 def _name(part: str, number: int) -> str:

@@ -15,7 +15,7 @@ that script wants more than so many and, where a row has fewer, leaves out full 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tokflow.exports import Format, Layout, Part
-from tokflow.exports.options import PartRows, ShardOptions
+from tokflow.exports import FileFacts, Format, Layout, Part
+from tokflow.exports.options import ByFileOptions, PartRows
 from tokflow.exports.token_files import files_of, open_hashed, sequences_within
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Size
@@ -44,7 +44,7 @@ SEQUENCES_PER_FILE = 10_000
 """Default: max_dump_size."""
 
 
-class PickleOptions(ShardOptions):
+class PickleOptions(ByFileOptions):
     """PickledTrainerDataset: <part>/dump-<i>.pkl and dump-meta_data.json."""
 
     shard_size: Size | None = None
@@ -57,29 +57,39 @@ class PickleOptions(ShardOptions):
     """Token id that fills a row (pad_token); default: as in `packing`."""
 
 
-def write(part: Part, options: PickleOptions, folder: Path) -> None:
+def write(part: Part, options: PickleOptions, folder: Path) -> Iterator[FileFacts]:
     """Write a part into a folder of its own."""
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    dumps: dict[str, dict[str, int]] = {}
     sizes = _sizes(part.rows, options)
-    for number, batches in files_of(part, sizes, at_once=at_once):
-        name = f"dump-{number}.pkl"
+    by_file = options.is_by_file
+    for number, batches in files_of(part, sizes, at_once=at_once, by_file=by_file):
         num_samples = 0
-        with open_hashed(folder / part.name / name) as file:
+        with open_hashed(folder / _name(part.name, number)) as file:
             file.write(PROTOCOL + EMPTY_LIST + MARK)
             for batch in batches:
                 file.write(_pickled(batch, options))
                 num_samples += len(batch)
             file.write(APPENDS + STOP)
-        num_tokens = num_samples * part.sequence_length
-        dumps[name] = {"num_samples": num_samples, "num_tokens": num_tokens}
-    (folder / part.name / "dump-meta_data.json").write_text(json.dumps(dumps, indent=4))
+        yield {"num_samples": num_samples, "num_tokens": num_samples * part.sequence_length}
+
+
+def _name(part: str, number: int) -> str:
+    return f"{part}/dump-{number}.pkl"
+
+
+def finish(parts: Sequence[Part], options: PickleOptions, folder: Path) -> None:
+    """Write dump-meta_data.json of each part."""
+    for part in parts:
+        dumps = {Path(_name("", number)).name: facts for number, facts in enumerate(part.files)}
+        (folder / part.name / "dump-meta_data.json").write_text(json.dumps(dumps, indent=4))
 
 
 def _sizes(rows: PartRows, options: PickleOptions) -> list[int]:
     is_short = rows.dtype.itemsize == 2 and 0 <= (options.pad_id or 0) < 2**16
     row_bytes = (3 if is_short else 5) * rows.sequence_length + 3
-    return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=SEQUENCES_PER_FILE)
+    return options.sizes(
+        rows.num_sequences, item_bytes=row_bytes, usual=SEQUENCES_PER_FILE, rows=rows
+    )
 
 
 def _pickled(sequences: Sequences, options: PickleOptions) -> npt.NDArray[np.uint8]:
@@ -105,18 +115,12 @@ def _pickled(sequences: Sequences, options: PickleOptions) -> npt.NDArray[np.uin
     return records.view(np.uint8)
 
 
-def merge(dumps: Sequence[bytes]) -> bytes:
-    """Return dump-meta_data.json of all dumps, given those of some each."""
-    return json.dumps(
-        {name: of for some in dumps for name, of in json.loads(some).items()}, indent=4
-    ).encode()
-
-
 FORMAT = Format(
     PickleOptions,
     lambda options: Layout("sequences", ("token_ids",)),
     write,
     None,
+    finish=finish,
     sizes=_sizes,
-    merge=merge,
+    shard_names=lambda part, number, num, options: [_name(part.name, number)],
 )

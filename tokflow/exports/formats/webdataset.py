@@ -1,7 +1,8 @@
 """WebDataset shards of sequences as DCLM's tokshuf makes and open_lm trains on them.
 
     <part>/shard_<i>.tar       ustar; a member for each row, mtime 0, called by shard and row:
-    00000000_00000005.json.gz  a gzip member of the row as JSON: [464,2068,7586,...], mtime 0
+    00000000_00000005.json.gz  a gzip member of the row as JSON: [464,2068,7586,...], mtime 0; with
+                               `shards: by_file` the shard's digits are a hash of its first row
     <part>/manifest.jsonl      {"num_sequences":8192,"shard":"shard_00000000"} for each shard
     lost       segment_ids, position_ids, loss_mask: open_lm sees documents by EOS alone, and
                padding only if `--target-mask-individual` names its id
@@ -22,15 +23,16 @@ import json
 import mmap
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import numpy as np
+import xxhash
 
-from tokflow.exports import Arrays, Export, Format, Layout, Part, Portion
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion
 from tokflow.exports.options import PartRows, ShardOptions, check_level
 from tokflow.exports.table_files import Located
 from tokflow.exports.token_files import files_of, open_hashed, sequences_within
@@ -72,11 +74,10 @@ class WebdatasetOptions(ShardOptions):
         check_level(self.compression, self.compression_level)
 
 
-def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
+def write(part: Part, options: WebdatasetOptions, folder: Path) -> Iterator[FileFacts]:
     """Write a folder of shards."""
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
     suffix = ".json.gz" if options.compression == "gz" else ".json"
-    lines = []
 
     def contents(batch: Sequences) -> list[bytes]:
         texts = [msgspec.json.encode(token_ids) for token_ids in batch.token_ids.tolist()]
@@ -85,32 +86,48 @@ def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
         return [zlib.compress(text, options.compression_level or 3, wbits=31) for text in texts]
 
     for number, batches in files_of(part, _sizes(part.rows, options), at_once=at_once):
-        num_sequences = 0
-        with open_hashed(folder / part.name / f"shard_{number:08d}.tar") as file:
+        num_sequences, key = 0, f"{number:08d}"
+        with open_hashed(folder / _name(part.name, number)) as file:
             for batch in in_order(contents, batches):
                 for content in batch:
-                    member = tarfile.TarInfo(f"{number:08d}_{num_sequences:08d}{suffix}")
+                    if options.is_by_file and not num_sequences:
+                        key = xxhash.xxh32_hexdigest(content)
+                    member = tarfile.TarInfo(f"{key}_{num_sequences:08d}{suffix}")
                     member.size = len(content)
                     file.write(member.tobuf(tarfile.USTAR_FORMAT))
                     file.write(content + bytes(-len(content) % tarfile.BLOCKSIZE))
                     num_sequences += 1
             file.write(END)
-        line = {"num_sequences": num_sequences, "shard": f"shard_{number:08d}"}
-        lines.append(json.dumps(line, separators=(",", ":")) + "\n")
-    (folder / part.name / "manifest.jsonl").write_text("".join(lines))
+        yield {"num_sequences": num_sequences}
+
+
+def _name(part: str, number: int) -> str:
+    return f"{part}/shard_{number:08d}.tar"
+
+
+def finish(parts: Sequence[Part], options: WebdatasetOptions, folder: Path) -> None:
+    """Write manifest.jsonl of each part."""
+    for part in parts:
+        lines = [{**of, "shard": Path(_name("", n)).stem} for n, of in enumerate(part.files)]
+        texts = (json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+        (folder / part.name / "manifest.jsonl").write_text("".join(texts))
 
 
 def _sizes(rows: PartRows, options: WebdatasetOptions) -> list[int]:
     row_bytes = 6 * rows.sequence_length + 2 * tarfile.BLOCKSIZE
     return options.sizes(
-        rows.num_sequences, item_bytes=row_bytes, usual=SEQUENCES_PER_FILE, most=MAX_ROWS
+        rows.num_sequences,
+        item_bytes=row_bytes,
+        usual=SEQUENCES_PER_FILE,
+        most=MAX_ROWS,
+        rows=rows,
     )
 
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return some rows of a shard each."""
     sizes = _sizes(export.rows(part), export.options)
-    names = [f"{part}/shard_{number:08d}.tar" for number in range(len(sizes))]
+    names = [_name(part, number) for number in range(len(sizes))]
     shards = {name: Located(export.folder / name, _end_of, _members) for name in names}
     decoder = msgspec.json.Decoder(list[int])
 
@@ -150,5 +167,7 @@ FORMAT = Format(
     lambda options: Layout("sequences", ("token_ids",)),
     write,
     portions,
+    finish=finish,
     sizes=_sizes,
+    shard_names=lambda part, number, num, options: [_name(part.name, number)],
 )
