@@ -3,7 +3,8 @@
     python -m benchmarks disk --sizes 1000 --files 100
 
 Files are counted once, whatever names they have, as `du` does. After the first build an export is
-added, then a raw file; then what is not needed any more is removed.
+added, then a raw file, which sorts last; two formats of many files follow, and another raw file;
+then what is not needed any more is removed.
 """
 
 import json
@@ -31,26 +32,29 @@ def measure_disk(pattern, parts, folder):
     files = raw / pattern.name
     for exports in (["bin"], ["bin", "megatron"]):
         build(files, exports, folder, store, parts=parts)
-        before, tokens = files_below(store), sum(files_below(store, "tokens").values())
-        yield " and ".join(exports), sum(before.values()), tokens
+        tokens = sum(files_below(store, "tokens", "*.bin").values())
+        yield " and ".join(exports), sum(files_below(store).values()), tokens
     build(files, ["bin"], folder, folder / "kept", parts=parts, keep="exports")
     yield "bin, keep: exports", sum(files_below(folder / "kept").values()), tokens
-    export = sum(files_below(store, "exports").values())
     text = next(raw.iterdir()).read_bytes()[:ADDED_BYTES]
-    (raw / "zz.jsonl").write_bytes(text[: text.rindex(b"\n") + 1])
-    build(files, exports, folder, store, parts=parts)
-    found = files_below(store)
-    new = {*found} - {*before}
-    yield f"written for {ADDED_BYTES / 1e6:g} MB more", sum(map(found.get, new)), export
+    for number, exports in enumerate((["bin", "megatron"], ["mds", "parquet"])):
+        build(files, exports, folder, store, parts=parts)
+        before = files_below(store)
+        (raw / f"zz{number}.jsonl").write_bytes(text[: text.rindex(b"\n") + 1])
+        build(files, exports, folder, store, parts=parts)
+        found = files_below(store)
+        new = sum(map(found.get, {*found} - {*before}))
+        export = sum(sum(files_below(store, f"exports/{of}/latest").values()) for of in exports)
+        yield f"{' and '.join(exports)}, {ADDED_BYTES / 1e6:g} MB more", new, export
     command = [*TOKFLOW, "gc", "--config", folder / "formats.yaml", "--store", store, *OPTIONS]
     [said] = json.loads(subprocess.check_output(command, cwd=ROOT))["datasets"]
     yield "freed, as gc says", said["num_bytes"], tokens
     yield "freed", sum(found.values()) - sum(files_below(store).values()), tokens
 
 
-def files_below(store, stage=""):
+def files_below(store, stage="", pattern="*"):
     """Return the bytes of the files of a stage, or of all, by their numbers on the disk."""
-    paths = (store / "benchmark" / stage).rglob("*.bin" if stage else "*")
+    paths = (store / "benchmark" / stage).resolve().rglob(pattern)
     found = [path.stat() for path in paths if path.is_file() and not path.is_symlink()]
     return {of.st_ino: of.st_size for of in found}
 

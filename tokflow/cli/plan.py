@@ -155,8 +155,8 @@ def _print(plan: Plan) -> None:
     for change in plan.library_changes():
         print(change)
     print_notices(plan.totals.notices())
-    if moved := what_select_moves(plan.dataset):
-        print(f"note: {moved}")
+    for note in filter(None, (what_select_moves(plan.dataset), what_is_rewritten(plan))):
+        print(f"note: {note}")
     for bad in plan.bad:
         print_error(str(bad.explained), bad.error)
 
@@ -171,6 +171,20 @@ def what_select_moves(dataset: Dataset) -> str | None:
         f"another `select` moves documents between the parts, which count by {form} what is kept; "
         "with hash_fraction each stays in its part"
     )
+
+
+def what_is_rewritten(plan: Plan) -> str | None:
+    """Return which exports are written as a whole whatever changes; None where none is, or nothing
+    is to be built."""
+    order = plan.dataset.shuffle.of_export
+    names = [
+        of.name
+        for of in plan.dataset.exports
+        if order.documents is not None or (order.sequences is not None and of.layout.is_packed)
+    ]
+    if not (names and plan.missing):
+        return None
+    return f"`shuffle` mixes all files, so that a change of one writes all of {', '.join(names)}"
 
 
 def _together(missing: Sequence[PlannedOutput]) -> list[list[PlannedOutput]]:

@@ -156,7 +156,7 @@ class ExportWriter(Writer):
             parts = [replace(part, taken=taken[part.name]) for part in self._named_parts()]
             self._finish(parts, written, folder)
             counts = _counts_of(parts, self.config)
-        files = checksums(folder, known=files)
+        files |= checksums(folder, known=files)  # at a URL the server copies what is linked
         seconds = sum(segment.run().get("seconds", 0) for segment in shares)
         self._write_manifest(folder, self.recipe, counts, files, seconds, written)
 

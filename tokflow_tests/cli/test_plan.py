@@ -60,6 +60,20 @@ def test_a_plan_shows_what_a_preset_stands_for(config: Path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("shuffle", "named"),
+    [({"sequences": True}, " parquet"), ({"documents": "dataset"}, " bin, parquet"), ({}, None)],
+)
+def test_a_plan_names_the_exports_of_which_a_change_writes_all(
+    shuffle: dict[str, object], named: str | None, config: Path
+):
+    write_yaml(config.parent, exports=["bin", "parquet"], shuffle=shuffle)
+
+    found = re.findall("a change of one writes all of(.*)", run("plan", "--config", config).stdout)
+
+    assert found == [named] * bool(named)
+
+
 def test_a_plan_of_a_bad_file_says_what_failed_and_when(config: Path):
     (config.parent / "raw/b.jsonl").write_text("{broken\n")
     run("run", "--config", config)
