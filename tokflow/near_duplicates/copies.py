@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokflow.near_duplicates.ngrams import Numbers
-from tokflow.near_duplicates.pairs import distinct_texts
-from tokflow.near_duplicates.stage import PAIRS_NAME
+from tokflow.near_duplicates.pairs import PAIRS_NAME, distinct_texts
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import make_table, read_table, to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard

@@ -7,7 +7,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.store.tables import to_numpy
+from tokflow.store.store import StoredOutput
+from tokflow.store.tables import read_table, to_numpy
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
 
@@ -168,3 +169,19 @@ def band_keys(found: npt.NDArray[np.uint32], bands: int) -> Hashes:
             key ^= key >> np.uint64(29)
     keys[:, found[:, 0] == EMPTY] = 0
     return keys
+
+
+KEYS_NAME = "band_keys.parquet"
+"""A column for each band, `0`, `1` ..., a row for each document: its key, uint64 little-endian."""
+
+
+def band_of(stored: StoredOutput, number: int) -> Hashes:
+    """Return the keys of one band for each document of a shard."""
+    column = read_table(stored.file(KEYS_NAME), [str(number)]).column(0).combine_chunks()
+    data = column.buffers()[1]
+    found: Hashes = (
+        np.frombuffer(data, "<u8", len(column), column.offset * 8)
+        if data
+        else (np.zeros(0, dtype=np.uint64))
+    )
+    return found

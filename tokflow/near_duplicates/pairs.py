@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.near_duplicates.config import NearDuplicatesConfig
-from tokflow.near_duplicates.ngrams import Hashes, Numbers, Texts, ngrams_within, texts_of
-from tokflow.near_duplicates.stage import PAIRS_NAME, PAIRS_SCHEMA, band_of
+from tokflow.near_duplicates.ngrams import Hashes, Numbers, Texts, band_of, ngrams_within, texts_of
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import TableWriter, to_arrow, to_numpy
@@ -20,6 +19,17 @@ from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import ROWS_PER_GROUP
+
+PAIRS_NAME = "pairs.parquet"
+PAIRS_SCHEMA = pa.schema(
+    [
+        pa.field("text_hash", pa.binary(16), nullable=False),
+        pa.field("other", pa.binary(16), nullable=False),
+        pa.field("similarity", pa.float64(), nullable=False),
+    ]
+)
+"""One row per pair of texts that are alike. text_hash: of the longer one in tokens, of equally long
+ones the lower hash; other: of the other one; similarity: Jaccard of their n-grams."""
 
 NUM_NEIGHBOURS = NUM_LEADERS = 32
 """Texts of one key that each is compared with: those before it, and the first ones, in the order of

@@ -14,7 +14,6 @@ import pyarrow as pa
 from tokflow.near_duplicates.config import NearDuplicatesConfig
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Stage, WholeWriter, Writer
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
-from tokflow.store.store import StoredOutput
 from tokflow.store.tables import TableWriter
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import ROWS_PER_GROUP
@@ -24,20 +23,6 @@ if TYPE_CHECKING:
 
 SIGNATURES_VERSION = NEAR_DUPLICATES_VERSION = 1
 """Raised when the same input would give other bytes."""
-
-KEYS_NAME = "band_keys.parquet"
-"""A column for each band, `0`, `1` ..., a row for each document: its key, uint64 little-endian."""
-
-PAIRS_NAME = "pairs.parquet"
-PAIRS_SCHEMA = pa.schema(
-    [
-        pa.field("text_hash", pa.binary(16), nullable=False),
-        pa.field("other", pa.binary(16), nullable=False),
-        pa.field("similarity", pa.float64(), nullable=False),
-    ]
-)
-"""One row per pair of texts that are alike. text_hash: of the longer one in tokens, of equally long
-ones the lower hash; other: of the other one; similarity: Jaccard of their n-grams."""
 
 
 class SignaturesStage(Stage):
@@ -152,7 +137,7 @@ def write_signatures(
     names = [str(number) for number in range(config.bands)]
     schema = pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in names])
     num_short = 0
-    with TableWriter(folder / KEYS_NAME, schema, rows_per_group=ROWS_PER_GROUP) as table:
+    with TableWriter(folder / ngrams.KEYS_NAME, schema, rows_per_group=ROWS_PER_GROUP) as table:
         for some in ngrams.batches(texts.lengths):
             lengths = texts.lengths[some]
             tokens = texts.read(np.arange(some.start, some.stop))
@@ -166,7 +151,7 @@ def write_signatures(
         dataset=shard.manifest.dataset,
         partition=shard.manifest.partition,
         counts={"num_documents": len(texts.lengths), "num_without_ngrams": num_short},
-        files=checksums(folder, known={KEYS_NAME: table.entry()}),
+        files=checksums(folder, known={ngrams.KEYS_NAME: table.entry()}),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
@@ -174,17 +159,3 @@ def write_signatures(
 def _as_binary(keys: "Hashes") -> pa.FixedSizeBinaryArray:
     buffer = pa.py_buffer(keys.astype("<u8", copy=False))
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(keys), [None, buffer])
-
-
-def band_of(stored: StoredOutput, number: int) -> "Hashes":
-    """Return the keys of one band for each document of a shard."""
-    from tokflow.store.tables import read_table
-
-    column = read_table(stored.file(KEYS_NAME), [str(number)]).column(0).combine_chunks()
-    data = column.buffers()[1]
-    found: Hashes = (
-        np.frombuffer(data, "<u8", len(column), column.offset * 8)
-        if data
-        else (np.zeros(0, dtype=np.uint64))
-    )
-    return found

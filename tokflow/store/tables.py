@@ -135,12 +135,13 @@ def read_parts(
                 table = file.read_row_group(group, columns=read, use_threads=is_large)
                 for part in parts:
                     found[part].append(_rows_of(table, part, columns, sequences))
-    return {part: _joined(some, columns, schema) for part, some in found.items()}
+    return {
+        part: some[0] if len(some) == 1 else _joined(some, columns, schema)
+        for part, some in found.items()
+    }
 
 
 def _joined(found: Sequence[Columns], columns: Sequence[str], schema: pa.Schema) -> Columns:
-    if len(found) == 1:
-        return found[0]
     types = {name: schema.field(name).type.to_pandas_dtype() for name in columns}
     return {
         name: np.concatenate([np.zeros(0, dtype=types[name]), *(some[name] for some in found)])
