@@ -22,8 +22,8 @@ export PIP_COMPILE := 0
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-clouds test-deploy test-dg test-ray test-slow test-crash test-integrity test-interop test-ui \
-	environments test-newest test-lowest test-next test-faults test-mutants golden fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-disk bench-packing bench-orders bench-loaders bench-scale \
-	bench-peers docs examples \
+	environments test-newest test-lowest test-next test-faults test-mutants golden fuzz bench bench-jobs bench-fixed bench-formats bench-disk bench-packing bench-orders bench-loaders bench-scale \
+	bench-exact bench-peers docs examples \
 	example-train lock clean
 
 help: ## List these targets
@@ -114,12 +114,6 @@ fuzz: $(READY) ## Random datasets against a slow model (SECONDS=900 SEED=1; CASE
 bench: $(READY) ## Time and memory on 60 and 300 MB, against the raw engine and the peers
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-large: $(READY) ## The same, and on 600 MB
-	@$(BIN)/python -m benchmarks --large $(ARGS)
-
-bench-growth: $(READY) ## How time and memory grow from 30 MB to 1 GB
-	@$(BIN)/python -m benchmarks growth $(ARGS)
-
 bench-jobs: $(READY) ## How time scales with --jobs, against runs that share nothing: 500 MB in 8 files and in 1
 	@$(BIN)/python -m benchmarks jobs $(ARGS)
 
@@ -145,6 +139,11 @@ bench-loaders: $(READY) ## What loaders give a second, and lose or refuse on res
 
 bench-scale: $(READY) ## What 27,000 files of 44 TB cost on an object store, computed: requests, hours, dollars
 	@$(BIN)/python -m benchmarks scale $(ARGS)
+
+bench-exact: $(READY) .venv-next/ready ## Which libraries give the token ids of which tokenizer (ARGS="--only GPT-2"), on all code points
+	@$(call make_environments,.venv-interop,vocabularies)
+	@$(call make_environments,.venv-peers,exact)
+	@$(BIN)/python -m benchmarks exact $(ARGS)
 
 bench-peers: ## Install what `make bench` compares with (PEERS='dolma litdata' picks some)
 	@$(call check_python)

@@ -1,7 +1,6 @@
 """Measure tokflow on this machine.
 
 python -m benchmarks            time and memory of tokflow, of the raw engine and of the peers
-python -m benchmarks growth     how time and memory grow from 30 MB to 1 GB
 python -m benchmarks jobs       how time scales with --jobs, against runs that share nothing
 python -m benchmarks fixed      what tiny datasets, runs with nothing to do and scans cost
 python -m benchmarks formats    what each export format costs, once the tokens are there
@@ -10,6 +9,7 @@ python -m benchmarks packing    how full rows are by each strategy, and the time
 python -m benchmarks loaders    batches a second, resume and orders of loaders, on the same tokens
 python -m benchmarks scale      what 44 TB cost on an object store: requests, hours, dollars
 python -m benchmarks orders     how random the orders of loaders are, and those of others
+python -m benchmarks exact      which libraries give the token ids of which tokenizer
 """
 
 import argparse
@@ -21,19 +21,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import disk, fixed, formats, growth, jobs, loaders, many_files, scale, speed
+from benchmarks import disk, fixed, formats, jobs, loaders, many_files, scale, speed
 from benchmarks.peer_programs import PEERS
 from benchmarks.process import measure
 from benchmarks.programs import CORE, KINDS, OWN, ROOT
 
-CORPORA = ("code", "prose")
 SIZES = (60, 300)
-LARGE = 600
-GROWTH_SIZES = (30, 100, 300, 1000)
 JOBS_SIZES = (500,)
 JOBS_FILES = (8, 1)
 FIXED_FILES = (1, 1000)
-LARGE_HELP = f"speed: {LARGE} MB too; fixed: a plan of many more files"
 
 
 def main():
@@ -54,15 +50,13 @@ def parse_arguments():
     parser.add_argument("what", nargs="?", choices=REPORTS, default="speed")
     parser.add_argument("--sizes", nargs="+", type=float, metavar="MB", help="of text")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, help="jobs: jsonl")
-    parser.add_argument("--corpora", nargs="+", choices=CORPORA, help="growth, jobs: code")
     parser.add_argument("--repeats", type=int, default=3, help="of our own programs")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the corpora there")
-    parser.add_argument("--large", action="store_true", help=LARGE_HELP)
     parser.add_argument(
         "--only",
         nargs="+",
         metavar="PROGRAM",
-        help="speed, loaders: names in the table; formats: their names",
+        help="speed, loaders, exact: names in the table; formats: their names",
     )
     parser.add_argument("--peer-repeats", type=int, default=1, help="speed")
     parser.add_argument("--timeout", type=float, default=900, help="seconds per peer's run")
@@ -75,12 +69,9 @@ def parse_arguments():
 
 def report_speed(arguments, folder):
     programs = choose_programs((*OWN, *PEERS), arguments.only)
-    sizes = arguments.sizes or (*SIZES, *([LARGE] if arguments.large else []))
     blocks = []
-    for size, corpus, kind in itertools.product(
-        sizes, arguments.corpora or CORPORA, arguments.kinds or KINDS
-    ):
-        file = make_file(folder, corpus, size, kind)
+    for size, kind in itertools.product(arguments.sizes or SIZES, arguments.kinds or KINDS):
+        file = make_file(folder, size, kind)
         reading = [program for program in programs if file.suffix[1:] in program.kinds]
         results = speed.measure_file(
             file,
@@ -90,37 +81,28 @@ def report_speed(arguments, folder):
             timeout=arguments.timeout,
             tell=tell_progress,
         )
-        title = f"{size:g} MB of {corpus}, {kind}"
+        title = f"{size:g} MB of code, {kind}"
         say(f"\n{title}, GPT-2, {counts(results)}", *speed.table(results, text_bytes=size * 1e6))
         blocks.append((title, size * 1e6, results))
     if judged := list(speed.aims(blocks)):
         say("\naims", *judged)
 
 
-def report_growth(arguments, folder):
-    for corpus, kind in itertools.product(arguments.corpora or ("code",), arguments.kinds or KINDS):
-        sizes = arguments.sizes or GROWTH_SIZES
-        files = {size * 1e6: make_file(folder, corpus, size, kind) for size in sizes}
-        measured = growth.measure_growth(files, repeats=arguments.repeats, tell=tell_progress)
-        say(f"\n{corpus}, {kind}, GPT-2, median of {arguments.repeats}", *growth.table(measured))
-
-
 def report_jobs(arguments, folder):
     blocks = []
-    for size, corpus, num_files, kind in itertools.product(
+    for size, num_files, kind in itertools.product(
         arguments.sizes or JOBS_SIZES,
-        arguments.corpora or ("code",),
         arguments.files or JOBS_FILES,
         arguments.kinds or ("jsonl",),
     ):
         found = jobs.measure_jobs(
-            make_file(folder, corpus, size, kind, num_files=num_files),
+            make_file(folder, size, kind, num_files=num_files),
             numbers=arguments.jobs or jobs.numbers_of_jobs(),
             folder=folder,
             repeats=arguments.repeats,
             tell=tell_progress,
         )
-        title = f"{size:g} MB of {corpus}, {num_files} {kind}"
+        title = f"{size:g} MB of code, {num_files} {kind}"
         heading = f"\n{title}, GPT-2, {counts(found.values())}; median of {arguments.repeats}"
         say(heading, *jobs.table(found, text_bytes=size * 1e6))
         blocks.append((title, found))
@@ -134,25 +116,21 @@ def report_fixed(arguments, folder):
     say(heading, *fixed.table(found))
     ticks = many_files.measure_ticks(many_files.NUM_TICKED)
     say(*many_files.table(ticks))
-    if arguments.large:
-        say(*many_files.unbuilt_table(many_files.measure_unbuilt()))
 
 
 def report_formats(arguments, folder):
-    for size, corpus in itertools.product(
-        arguments.sizes or (SIZES[0],), arguments.corpora or ("code",)
-    ):
-        file = make_file(folder, corpus, size, "parquet")
+    for size in arguments.sizes or SIZES[:1]:
+        file = make_file(folder, size, "parquet")
         names = arguments.only or formats.known_formats()
         written = formats.measure_formats(file, names, repeats=arguments.repeats)
-        heading = f"\n{size:g} MB of {corpus}, GPT-2, rows of {formats.SEQUENCE_LENGTH} tokens"
+        heading = f"\n{size:g} MB of code, GPT-2, rows of {formats.SEQUENCE_LENGTH} tokens"
         say(heading, *formats.table(written))
 
 
 def report_disk(arguments, folder):
     num_files = (arguments.files or [100])[0]
     for size, name in itertools.product(arguments.sizes or (10 * num_files,), disk.PARTS):
-        pattern = make_file(folder, "code", size, "jsonl", num_files=num_files)
+        pattern = make_file(folder, size, "jsonl", num_files=num_files)
         with tempfile.TemporaryDirectory(dir=folder) as own:
             found = disk.measure_disk(pattern, disk.PARTS[name], Path(own))
             heading = f"\n{num_files} files, {size:g} MB, {name}: bytes, and of those of the tokens"
@@ -181,15 +159,20 @@ def report_orders(arguments, folder):
         say(f"\n{size:,} rows{blocks}", *orders.table(found))
 
 
-def report_scale(arguments, folder):
-    from benchmarks import scale_measured  # loads libraries, as packing
+def report_exact(arguments, folder):
+    from benchmarks import exact  # as packing
 
-    say(*scale_measured.measure(), "", *scale.report())
+    for line in exact.table(exact.measure_exact(arguments.only, tell_progress)):
+        say(line)
+
+
+def report_scale(arguments, folder):
+    say(*scale.report())
 
 
 def report_loaders(arguments, folder):
     size = (arguments.sizes or SIZES[1:])[0]
-    file = make_file(folder, "code", size, "parquet")
+    file = make_file(folder, size, "parquet")
     tokens = loaders.make_tokens(file, folder / "loaders")
     ids = loaders.make_ids(folder / "loaders")
     say(f"{size:g} MB of code, GPT-2")
@@ -206,7 +189,6 @@ def report_loaders(arguments, folder):
 
 REPORTS = {
     "speed": report_speed,
-    "growth": report_growth,
     "jobs": report_jobs,
     "fixed": report_fixed,
     "formats": report_formats,
@@ -215,6 +197,7 @@ REPORTS = {
     "loaders": report_loaders,
     "orders": report_orders,
     "scale": report_scale,
+    "exact": report_exact,
 }
 
 
@@ -248,14 +231,14 @@ def corpora_folder(keep):
             yield Path(folder)
 
 
-def make_file(folder, corpus, size, kind, *, num_files=1):
+def make_file(folder, size, kind, *, num_files=1):
     """Return a file with `size` MB of text, or a pattern of several; made unless it is there."""
-    made = file = folder / f"{corpus}-{size:g}MB.{kind}"
+    made = file = folder / f"code-{size:g}MB.{kind}"
     if num_files > 1:
-        made = folder / f"{corpus}-{size:g}MB-{num_files}-{kind}"
+        made = folder / f"code-{size:g}MB-{num_files}-{kind}"
         file = made / f"*.{kind}"
     if not made.exists():
-        options = ["--bytes", round(size * 1e6), "--text", corpus, "--files", num_files]
+        options = ["--bytes", round(size * 1e6), "--files", num_files]
         measure(
             [sys.executable, "-m", "benchmarks.corpus", file, *options], folder=ROOT, environment={}
         )

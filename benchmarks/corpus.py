@@ -1,15 +1,14 @@
-"""The text that is measured: code or prose of this machine in one file, or in several.
+"""The text that is measured: Python sources of this machine in one file, or in several.
 
-    python -m benchmarks.corpus FILE [--bytes 60_000_000] [--text code]
+    python -m benchmarks.corpus FILE [--bytes 60_000_000]
     python -m benchmarks.corpus 'FOLDER/*.jsonl' --files 8
 
-`code` is the Python sources of the standard library and the installed packages, a file per
-document (6,500 tokens on average); `prose` is the English inside them and in the documents of
-the machine (see prose.py; a thousand characters on average). No document is empty: some peers
-leave empty ones out, and modalities 0.5.0 loses everything after one.
+The sources are those of the standard library and the installed packages, a file per document (6,500
+tokens on average). No document is empty: some peers leave empty ones out, and modalities 0.5.0
+loses everything after one.
 
-There are some tens of MB of code and a few of prose, so they are used again and again, each time
-with other letters exchanged. That keeps lengths, line ends and indents as they are, but most words
+There are some tens of MB of them, so they are used again and again, each time with other letters
+exchanged. That keeps lengths, line ends and indents as they are, but most words
 become new ones: no cache of an engine knows the text already, and since no tokenizer was trained on
 such words, they take more tokens than those of real text. It is the same for all programs.
 
@@ -25,7 +24,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import prose
 from examples import demo
 
 
@@ -33,10 +31,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--bytes", type=int, default=demo.MAX_BYTES)
-    parser.add_argument("--text", choices=TEXTS, default="code")
     parser.add_argument("--files", type=int, default=1, help="with FILE a pattern")
     arguments = parser.parse_args()
-    texts = grow(TEXTS[arguments.text](), arguments.bytes)
+    texts = grow(read_code(), arguments.bytes)
     if arguments.files == 1:
         write_corpus(arguments.file, texts)
     else:
@@ -46,10 +43,6 @@ def main():
 def read_code():
     documents, _ = demo.gather(demo.python_roots(), max_bytes=demo.MAX_BYTES)
     return [content for content in documents if content]
-
-
-TEXTS = {"code": read_code, "prose": prose.read_texts}
-"""How the distinct texts of each corpus are read."""
 
 
 def grow(texts, max_bytes):

@@ -4,7 +4,7 @@
 
 A dataset of one tiny file, and one of many: each built for the first time and again, when there is
 nothing to do, by each way to build it; with what Dagster's history grew by. `many_files` measures
-the sensor and a scan of many more and, with --large, a plan.
+the sensor and a scan of many more.
 """
 
 import json
@@ -13,14 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.process import Measurement
-from benchmarks.programs import (
-    DAGSTER_JOB,
-    DAGSTER_RANGE,
-    RUN_CONFIG,
-    RUN_NAME,
-    RUN_NAME_AGAIN,
-    Place,
-)
+from benchmarks.programs import DAGSTER_JOB, RUN_CONFIG, RUN_NAME, RUN_NAME_AGAIN, Place
 from benchmarks.speed import judged, run
 
 FIRST_SECONDS = 5
@@ -35,7 +28,6 @@ WAYS = {
     RUN_NAME.name: RUN_NAME,
     RUN_NAME_AGAIN.name: RUN_NAME_AGAIN,
     DAGSTER_JOB.name: DAGSTER_JOB,
-    DAGSTER_RANGE.name: DAGSTER_RANGE,
     RUN_CONFIG.name: RUN_CONFIG,
     "config again": RUN_CONFIG,
 }

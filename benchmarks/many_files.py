@@ -1,7 +1,7 @@
-"""What many files cost: a first scan, ticks of the sensor, and a plan of which nothing is built.
+"""What many files cost: a first scan and ticks of the sensor.
 
-    python -m benchmarks fixed [--large]
-    python -m benchmarks.many_files CONFIG --history FOLDER --output FILE [--scan]
+    python -m benchmarks fixed
+    python -m benchmarks.many_files CONFIG --history FOLDER --output FILE
 
 The second registers all files in a fresh history of Dagster and times ticks of the files sensor,
 without the imports, which `dagster dev` pays once.
@@ -14,43 +14,23 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.fixed import aim, row, write_tiny_files
+from benchmarks.fixed import aim, write_tiny_files
 from benchmarks.process import measure
-from benchmarks.programs import ROOT, TOKFLOW, dataset_yaml
-from benchmarks.speed import judged
+from benchmarks.programs import ROOT, dataset_yaml
 
-NUM_UNBUILT = (20_000, 100_000)
-UNBUILT_SECONDS = 80
-"""Aim for the CPU of a plan, and of a scan, of the more files of which nothing is built."""
-UNBUILT_TIMES = 5.5
-"""Aim for how many times that of the fewer files this is."""
 NUM_TICKED = 10_000
 TICK_SECONDS = 3
 SCAN_SECONDS = 30
 
 
-def measure_unbuilt():
-    """Return by what is done and number of files what a first plan, and a first scan, take while
-    not even the tokenizer is there."""
-    found = {"plan": {}, "scan": {}}
-    for num_files in NUM_UNBUILT:
-        with tempfile.TemporaryDirectory() as folder:
-            config, ours = declare(Path(folder), num_files), {"folder": ROOT, "environment": {}}
-            found["plan"][num_files] = measure([*TOKFLOW, "plan", "--config", config], **ours)
-            found["scan"][num_files] = measure([*ticks_command(config), "--scan"], **ours)
-    return found
-
-
-def ticks_command(config):
-    options = ["--history", config.parent / "history", "--output", config.parent / "ticks.json"]
-    return [sys.executable, "-m", "benchmarks.many_files", config, *options]
-
-
 def measure_ticks(num_files):
     """Return the seconds of ticks, by what they find."""
     with tempfile.TemporaryDirectory() as folder:
-        measure(ticks_command(declare(Path(folder), num_files)), folder=ROOT, environment={})
-        return json.loads((Path(folder) / "ticks.json").read_text())
+        config, output = declare(Path(folder), num_files), Path(folder) / "ticks.json"
+        options = ["--history", Path(folder) / "history", "--output", output]
+        command = [sys.executable, "-m", "benchmarks.many_files", config, *options]
+        measure(command, folder=ROOT, environment={})
+        return json.loads(output.read_text())
 
 
 def declare(folder, num_files):
@@ -70,21 +50,6 @@ def table(ticks):
         yield aim(f"{NUM_TICKED:,} files, {found}", seconds, most)
 
 
-def unbuilt_table(found):
-    """Yield a line for each of `measure_unbuilt`, then the aims."""
-    few, many = NUM_UNBUILT
-    for name, of in found.items():
-        for num_files, one in of.items():
-            yield row(f"{name} of {num_files:,} files, nothing built", one)
-    for name, of in found.items():
-        cpu, times = of[many].cpu_seconds, of[many].cpu_seconds / of[few].cpu_seconds
-        yield judged(
-            cpu < UNBUILT_SECONDS and times < UNBUILT_TIMES,
-            f"{name} of {many:,} files, nothing built: {cpu:.1f} s of CPU, aim under "
-            f"{UNBUILT_SECONDS} s; {times:.1f} times those of {few:,}, aim under {UNBUILT_TIMES}",
-        )
-
-
 def main():
     import dagster as dg  # noqa: TID251 (its process runs no core that has to do without)
 
@@ -97,16 +62,12 @@ def main():
     parser.add_argument("config", type=Path)
     parser.add_argument("--history", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--scan", action="store_true", help="only the scan job's work")
     arguments = parser.parse_args()
     [dataset] = load_datasets(arguments.config)
     decisions.CALM_SECONDS = 0.0  # else a tick would wait for the file that has just been written
     sensor = files_sensor([dataset], [scan_job(dataset)])
     arguments.history.mkdir()
     with dg.DagsterInstance.local_temp(str(arguments.history)) as instance:
-        if arguments.scan:
-            sync_files(instance, dataset, with_status=True)
-            return
         cursor = None
 
         def tick():

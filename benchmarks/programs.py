@@ -97,18 +97,8 @@ def dagster_job(place):
     return [*DAGSTER, "job", "execute", "-m", "tokflow.definitions", "-j", "benchmark_build"]
 
 
-def dagster_range(place):
-    keys = sorted(path.name for path in place.file.parent.glob(place.file.name))
-    of_all = ["--select", "group:benchmark", "--partition-range", f"{keys[0]}...{keys[-1]}"]
-    return [*DAGSTER, "asset", "materialize", "-m", "tokflow.definitions", *of_all]
-
-
 def project_folder(place):
     return place.folder / "project"
-
-
-def import_dagster(place):
-    return [sys.executable, "-c", "import dagster"]
 
 
 def dataset_yaml(files, **changes):
@@ -149,14 +139,10 @@ RUN_NAME = in_project(
 )
 RUN_NAME_AGAIN = in_project(name="tokflow run NAME again", command=tokflow_run_name, output=None)
 DAGSTER_JOB = in_project(name="dagster job execute again", command=dagster_job, output=None)
-DAGSTER_RANGE = in_project(
-    name="all partitions in one run again", command=dagster_range, output=None
-)
 OWN = (
     CORE,
     RAW_ENGINE,
     RUN_CONFIG,
     RUN_NAME,
     RUN_NAME_AGAIN,
-    Program(name="import dagster", command=import_dagster, output=None),
 )

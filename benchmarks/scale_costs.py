@@ -133,7 +133,6 @@ class Prices:
     """List prices of one cloud, without taxes, free tiers and discounts."""
 
     cloud: str
-    as_of: str
     machine: Machine
     put_per_1000: float
     """PUT, COPY, POST, LIST; Google calls them class A."""
@@ -145,9 +144,9 @@ class Prices:
     """To the internet, in the same form."""
 
 
+# 2025 list prices, from memory: check them at aws.amazon.com/s3/pricing and /ec2/pricing
 AWS = Prices(
     cloud="AWS, us-east-1",
-    as_of="2025 list prices, from memory: check them at aws.amazon.com/s3/pricing and /ec2/pricing",
     machine=Machine(
         name="c7i.16xlarge", num_cores=64, bytes_per_second=25e9 / 8, dollars_per_hour=2.856
     ),
@@ -156,10 +155,10 @@ AWS = Prices(
     storage_per_gb_month=((50e3, 0.023), (500e3, 0.022), (float("inf"), 0.021)),
     egress_per_gb=((10e3, 0.09), (50e3, 0.085), (150e3, 0.07), (float("inf"), 0.05)),
 )
+# 2025 list prices: storage as in cloud.google.com/storage/pricing-examples, machine from memory;
+# check them at cloud.google.com/storage/pricing and /compute/all-pricing
 GOOGLE = Prices(
     cloud="Google Cloud, us-central1",
-    as_of="2025 list prices: storage as in cloud.google.com/storage/pricing-examples, machine from "
-    "memory; check them at cloud.google.com/storage/pricing and /compute/all-pricing",
     machine=Machine(
         name="n2-standard-64", num_cores=64, bytes_per_second=32e9 / 8, dollars_per_hour=3.107
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import corpus, fixed, jobs, packing, programs, speed
+from benchmarks import corpus, exact, fixed, jobs, packing, programs, speed
 from benchmarks.compare import compare
 from benchmarks.process import Measurement
 
@@ -132,3 +132,20 @@ def test_each_strategy_is_measured_on_the_same_lengths():
     assert found["greedy"].fill_fraction < found["best_fit"].fill_fraction
     assert found["best_fit"].cut_fraction < found["concat"].cut_fraction
     assert len(list(packing.table(found))) == 1 + len(found)
+
+
+def test_other_ids_are_counted_and_an_example_of_each_kind_is_named():
+    shown = ["'longer'", "'ab'", "U+0080", "'c'"]
+    expected = [np.array([1]), np.array([2]), np.array([3]), np.array([4])]
+    others = [np.array([9]), np.array([2, 2]), np.array([5]), np.array([4])]
+    cells = {
+        "tiktoken": exact.compared(("0.14", expected), expected, shown),
+        "kitoken": exact.compared(("0.11", others), expected, shown),
+        "splintr": exact.compared("ValueError: no", expected, shown),
+        "quicktok": exact.compared(None, expected, shown),
+    }
+
+    lines = list(exact.table([("GPT-2", "tiktoken", cells)]))
+
+    assert lines[2] == "| GPT-2 | **0** | 2 / 1 | refused |  |"
+    assert lines[-2:] == ["GPT-2, kitoken: 'ab', U+0080", "GPT-2, splintr: ValueError: no"]

@@ -1,15 +1,17 @@
 """The model of scale says exactly which requests a build makes; its tables are computed from it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from benchmarks.scale_measured import steps_on
-from benchmarks.scale_requests import Shape, built, got, put, total
+from benchmarks.scale_requests import Shape, built, got, planned, put, total
 from tokflow.documents import ranges
 from tokflow.exports import writing
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.mixture import graph_of
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.remote.places import objects_at
 from tokflow_tests.object_store import UNIT, ObjectStore, let_parts_be_short
 from tokflow_tests.tiny import build, declare
@@ -18,8 +20,23 @@ from tokflow_tests.tiny import build, declare
 def test_the_model_says_exactly_which_requests_a_build_and_a_plan_make(
     tmp_path: Path, object_store: ObjectStore
 ):
-    for step in steps_on(object_store, tmp_path, tmp_path / "cache", num_files=3):
-        assert step.counted == step.expected, step.name
+    parts = {"parts": {"train": {"fraction": 0.9}, "validation": {"fraction": 0.1}}}
+    files = {f"{n}.jsonl": [f"{n} {m}" for m in range(20)] for n in range(3)}
+    given = {"store": f"{object_store.url}/store", "exports": ["bin", "parquet"]}
+    dataset = declare(tmp_path, files, split=parts, **given)
+    shape = Shape(num_files=3, tokenizer_files=0, export_files=((0, 0, 0),) * 2)
+
+    with object_store.counted() as of_build:
+        build_dataset(dataset)
+    with object_store.counted() as of_plan:
+        make_plan(dataset)
+    shutil.rmtree(tmp_path / "cache")
+    with object_store.counted() as of_plan_without_cache:
+        make_plan(dataset)
+
+    assert +of_build == +total(built(shape).values())
+    assert +of_plan == +planned(shape, is_known=True)
+    assert +of_plan_without_cache == +planned(shape, is_known=False)
 
 
 @pytest.mark.slow

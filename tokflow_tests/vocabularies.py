@@ -87,7 +87,22 @@ def byte_level_fields(
 ) -> dict[str, Any]:
     """Return the tokenizer.json of an encoding as Llama 3 and Qwen publish theirs; `size`: of its
     first tokens alone."""
-    (ranks, special), letters = first_ranks(name, size), _letters()
+    ranks, special = first_ranks(name, size)
+    return fields_of(
+        ranks, special, pattern=pattern, normalizer=normalizer, ignore_merges=ignore_merges
+    )
+
+
+def fields_of(
+    ranks: Mapping[bytes, int],
+    special: Mapping[str, int],
+    *,
+    pattern: str,
+    normalizer: Any = None,
+    ignore_merges: bool = False,
+) -> dict[str, Any]:
+    """Return the tokenizer.json of tiktoken's ranks, as transformers converts them."""
+    letters = _letters()
 
     def spell(token: bytes) -> str:
         return "".join(letters[byte] for byte in token)
