@@ -14,18 +14,21 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import FORMATS, Arrays, Export, Portion, damaged_file
 from tokflow.exports.reading import is_export
 from tokflow.loaders.samples import Numbers, StoredFile, fetch
 from tokflow.pools.cores import renew_in_forks
+from tokflow.pools.memory import free_bytes
 from tokflow.store.integrity import Stored
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
 from tokflow.store.tables import offsets_of, read_table, to_numpy
 from tokflow.tokens.shard import TokenShard, is_shard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
+from tokflow.tokens.token_source import read_ahead
 
 KEPT_BYTES = 2**28
 """Decoded fields that a source keeps."""
@@ -81,6 +84,18 @@ class KeptPortions:
     def is_remote(self) -> bool:
         """Whether files come from a URL when they are read."""
         return bool(self._portions) and self._portions[0].stored.store.is_cached
+
+    @cached_property
+    def exceeds_memory(self) -> bool:
+        """Whether its files are larger than the memory that is free when this is first asked."""
+        files = {name: portion.stored for portion in self._portions for name in portion.files}
+        return sum(of.manifest.files[name].num_bytes for name, of in files.items()) > free_bytes()
+
+    def expect(self, number: int, values: npt.NDArray[Any], starts: Numbers, num: int) -> None:
+        """Ask the system to read `num` values of a field of a portion from each of these on, and
+        nothing beside them. Does nothing where the files may come into memory whole."""
+        if self._portions[number].is_mapped and self.exceeds_memory:
+            read_ahead(values, starts, np.full_like(starts, num))
 
     def files_of(self, places: Numbers) -> Iterator[StoredFile]:
         """Yield the files of positions, or rows, that are in portions which are not kept."""

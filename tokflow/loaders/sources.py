@@ -153,6 +153,7 @@ class PackedRows(OpenedRows):
             for name in fields.keys() & self.needs:
                 if name not in taken:
                     taken[name] = empty((len(numbers), self.stored_length), fields[name].dtype)
+                self.portions.expect(number, fields[name], rows, 1)
                 taken[name][here] = fields[name][rows]
         none = np.empty((0, self.stored_length), np.int32)
         return taken or dict.fromkeys(("token_ids", "segment_ids", "position_ids"), none)
@@ -304,6 +305,7 @@ class StreamRows(OpenedRows):
         for number, here in grouped(self.portions.of(starts)):
             values = self.portions[number][name]
             begins = starts[here] - self.portions.edges[number]
+            self.portions.expect(number, values, begins, num)
             is_whole = begins <= len(values) - num
             if is_whole.all() and len(here) == len(starts):
                 return _windows(values, num, begins)

@@ -1,4 +1,5 @@
-"""Peak memory of this process and of all that it has started, workers above all."""
+"""Peak memory of this process and of all that it has started, workers above all; memory that is
+free."""
 
 import os
 import sys
@@ -7,7 +8,12 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Self
 
+from tokflow.pools.cores import CGROUP
+
 PROC = Path("/proc")
+
+LIMIT_FILES = ("memory.max", "memory/memory.limit_in_bytes")
+"""The bytes that a container may use, of version 2 and of version 1."""
 
 SECONDS_BETWEEN = 0.25
 """Seconds between two looks, each of which takes a millisecond for each process."""
@@ -59,3 +65,16 @@ def _shared_bytes(pid: int) -> int:
         lines = (PROC / f"{pid}/smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
     return 0
+
+
+def free_bytes() -> int:
+    """Return the memory that is free or holds files that can go, no more than a container's limit;
+    where that cannot be known, more than any machine has."""
+    found = [2**63]
+    with suppress(OSError, ValueError):
+        fields = dict(line.split(":") for line in (PROC / "meminfo").read_text().splitlines())
+        found.append(int(fields["MemAvailable"].split()[0]) * 1024)
+    for name in LIMIT_FILES:
+        with suppress(OSError, ValueError):  # not there, or `max`
+            found.append(int((CGROUP / name).read_text()))
+    return min(found)

@@ -232,8 +232,18 @@ def map_numbers(
 
     numpy's own map holds the file open, and a process may have 1,024 open; this one does not.
     """
+    return np.frombuffer(map_file(path), dtype, count=num, offset=first_byte)
+
+
+def map_file(path: Path) -> pa.Buffer:
+    """Return the bytes of a file, memory-mapped and read-only, none of which is read yet.
+
+    pyarrow has what it is asked for read ahead, up to 8 MB: here that is one byte, whose address
+    leads to the others.
+    """
     with pa.memory_map(str(path)) as file:
-        return np.frombuffer(file.read_buffer(), dtype, count=num, offset=first_byte)
+        first, size = file.read_buffer(1), file.size()
+        return pa.foreign_buffer(first.address, size, base=first) if size else first
 
 
 def to_texts(strings: Sequence[str]) -> pa.LargeStringArray:

@@ -1,9 +1,11 @@
 """Tokens of several files, read as one array."""
 
+import ctypes
 import mmap
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -121,21 +123,45 @@ class TokenSource:
             map_.madvise(mmap.MADV_DONTNEED)
 
     def expect(self, starts: Positions, lengths: Positions) -> None:
-        """Ask the system to read the tokens of many spans ahead, and nothing beside them.
-
-        For files that do not fit into memory: without it each span costs 100 kB and more that are
-        read in vain, with it a page or two. Changes nothing of what is taken.
-        """
-        stops, size = starts + lengths, self.dtype.itemsize
+        """Ask the system to read the tokens of many spans ahead; see `read_ahead`."""
         for file, (begin, end) in zip(self.files, pairwise(self._edges), strict=True):
-            if (map_ := _map_of(file)) is None:
-                continue
-            map_.madvise(mmap.MADV_RANDOM)
-            some = (starts < end) & (stops > begin)
-            first = (np.maximum(starts[some], begin) - begin) * size // mmap.PAGESIZE
-            num_bytes = (np.minimum(stops[some], end) - begin) * size - first * mmap.PAGESIZE
-            for page, num in zip(first.tolist(), num_bytes.tolist(), strict=True):
-                map_.madvise(mmap.MADV_WILLNEED, page * mmap.PAGESIZE, num)
+            if _map_of(file) is not None:
+                some = (starts < end) & (starts + lengths > begin)
+                first = np.maximum(starts[some], begin)
+                read_ahead(file, first - begin, np.minimum((starts + lengths)[some], end) - first)
+
+
+def read_ahead(values: npt.NDArray[Any], starts: Positions, lengths: Positions) -> None:
+    """Ask the system to read stretches of memory-mapped values, or rows, ahead, and nothing beside
+    them.
+
+    For files that do not fit into memory: without it each stretch costs 100 kB and more that are
+    read in vain, with it a page or two. Stretches that follow each other are read at one go.
+    Changes nothing of what is in the values.
+    """
+    if (advise := _madvise()) is None or not len(starts):
+        return
+    page, address, size = mmap.PAGESIZE, values.__array_interface__["data"][0], values.strides[0]
+    advise(address // page * page, len(values) * size + address % page, mmap.MADV_RANDOM)
+    stops = np.minimum(starts + lengths, len(values))
+    is_new = np.ones(len(starts), dtype=bool)
+    is_new[1:] = (starts[1:] > stops[:-1]) | (starts[1:] < starts[:-1])
+    first = np.flatnonzero(is_new)
+    begin = (address + starts[first] * size) // page * page
+    num_bytes = address + np.maximum.reduceat(stops, first) * size - begin
+    for at, num in zip(begin.tolist(), num_bytes.tolist(), strict=True):
+        advise(at, num, mmap.MADV_WILLNEED)
+
+
+@cache
+def _madvise() -> Callable[[int, int, int], int] | None:
+    """Return the system's function; None where there is none. Python's own takes no map that
+    another library made."""
+    if not hasattr(mmap, "MADV_RANDOM"):
+        return None
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    return advise
 
 
 def _map_of(file: npt.NDArray[Any]) -> mmap.mmap | None:

@@ -27,6 +27,7 @@ from tokflow.exports.options import RowOptions
 from tokflow.exports.table_files import TOKENS_PER_BATCH, TableFiles, lists_in
 from tokflow.exports.token_files import open_hashed, sequences_within
 from tokflow.store.config import Count
+from tokflow.store.tables import map_file
 
 
 class ArrowOptions(RowOptions):
@@ -47,12 +48,12 @@ def _new(path: Path, schema: pa.Schema, options: ArrowOptions) -> Iterator[Any]:
 
 
 def _batch(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict[str, Lists]:
-    with pa.memory_map(str(path)) as mapped:
-        with pa.ipc.open_file(mapped) as file:
-            numbers = [*map(file.schema.get_field_index, columns)]
-        options = pa.ipc.IpcReadOptions(included_fields=numbers)
-        with pa.ipc.open_file(mapped, options=options) as file:
-            return lists_in(file.get_batch(number), columns)
+    mapped = map_file(path)
+    with pa.ipc.open_file(mapped) as file:
+        numbers = [*map(file.schema.get_field_index, columns)]
+    options = pa.ipc.IpcReadOptions(included_fields=numbers)
+    with pa.ipc.open_file(mapped, options=options) as file:
+        return lists_in(file.get_batch(number), columns)
 
 
 FILES = TableFiles(

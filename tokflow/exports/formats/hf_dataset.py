@@ -41,6 +41,7 @@ from tokflow.exports.options import Column, ColumnOptions
 from tokflow.exports.table_files import TableFiles, lists_in, schema_in_files
 from tokflow.exports.token_files import entry_of, open_hashed, sequences_within
 from tokflow.store.config import Listed, Size
+from tokflow.store.tables import map_file
 
 MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1_000, 100_000_000
 """A record batch of `save_to_disk`: config.py lines 190 and 201."""
@@ -125,7 +126,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def _batch(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict[str, Lists]:
-    with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as batches:
+    with pa.ipc.open_stream(map_file(path)) as batches:
         return lists_in(next(islice(batches, number, None)), columns)
 
 
