@@ -36,7 +36,7 @@ import base64
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -185,7 +185,7 @@ class ParquetFile:
             first = self._file.tell() if len(table) else 0
             pages, sums = list[Fields](), np.zeros(3, dtype=np.int64)
             for start, stop in pairwise(edges):
-                num_values, page = _page(column.slice(start, stop - start))
+                num_values, page = _page(column, start, stop)
                 packed = page if self._compress is None else self._compress(page, asbytes=True)
                 data = [(1, I32, num_values), (2, I32, PLAIN), (3, I32, RLE), (4, I32, RLE)]
                 sizes = [(1, I32, 0), (2, I32, len(page)), (3, I32, len(packed))]
@@ -276,24 +276,33 @@ def _page_edges(column: pa.Array) -> list[int]:
     return edges if edges[-1] == len(column) else [*edges, len(column)]
 
 
-def _page(column: pa.Array) -> tuple[int, bytes]:
-    """Return the number of values of a page, empty lists among them, and its bytes."""
+def _page(column: pa.Array, start: int, stop: int) -> tuple[int, bytes]:
+    """Return the number of values of a page of some rows, empty lists among them, and its bytes."""
     if pa.types.is_string(column.type):
-        texts = [text.encode() for text in column.to_pylist() if text is not None]
-        levels = _levels(to_numpy(column.is_valid().cast(pa.uint8())), 1)
-        return len(column), levels + b"".join(
+        rows = column.slice(start, stop - start)
+        texts = [text.encode() for text in rows.to_pylist() if text is not None]
+        levels = _levels(to_numpy(rows.is_valid().cast(pa.uint8())), 1)
+        return len(rows), levels + b"".join(
             len(text).to_bytes(4, "little") + text for text in texts
         )
-    values = to_numpy(column.flatten())
-    lengths = np.diff(to_numpy(column.offsets))
-    num_values = np.maximum(lengths, 1)
+    offsets = to_numpy(column.offsets)[start : stop + 1]
+    values = to_numpy(column.values)[offsets[0] : offsets[-1]].astype("<i4", copy=False)
+    num, levels = _levels_of_lists(np.diff(offsets).tobytes(), offsets.dtype.str)
+    return num, b"".join((levels, values.data))
+
+
+@lru_cache(maxsize=256)
+def _levels_of_lists(lengths: bytes, dtype: str) -> tuple[int, bytes]:
+    """Return the number of values of lists, empty ones among them, and their levels; kept, for the
+    columns of a table mostly have lists of equal lengths."""
+    sizes = np.frombuffer(lengths, dtype)
+    num_values = np.maximum(sizes, 1)
     starts = np.cumsum(num_values) - num_values
     repetition = np.ones(int(num_values.sum()), dtype=np.uint8)
     repetition[starts] = 0
     definition = np.full(len(repetition), LEVELS_OF_LIST, dtype=np.uint8)
-    definition[starts[lengths == 0]] = 1
-    levels = _levels(repetition, 1) + _levels(definition, 2)
-    return len(repetition), levels + values.astype("<i4", copy=False).tobytes()
+    definition[starts[sizes == 0]] = 1
+    return len(repetition), _levels(repetition, 1) + _levels(definition, 2)
 
 
 def _levels(levels: npt.NDArray[np.uint8], width: int) -> bytes:
