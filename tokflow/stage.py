@@ -3,7 +3,7 @@
 A new stage is a module with a subclass of `Stage`, and one line in `tokflow.pipeline.stages`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -109,8 +109,9 @@ class Graph(Protocol):
     def raw_file(self, key: str) -> RawFile:
         """Return a raw file, fetched. Raises: RawFileError."""
 
-    def shared(self, step: "Stage", compute: Callable[[], T]) -> T:
-        """Return what the outputs of a stage have in common, computed once for all of them."""
+    def shared(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return what outputs have in common, computed once for all of them; `key`: their stage,
+        and what else tells it from other things."""
 
     @property
     def encoding(self) -> Any:

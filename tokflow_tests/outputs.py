@@ -64,8 +64,10 @@ def index_of(folder: Path, part: str) -> list[dict[str, Any]]:
     ).to_pylist()
 
 
-NOTES = (Path(RUN_NAME).name, "hashes.jsonl", "checks.jsonl", "failures.json")
-"""Files that tell of a run: times, hashes, checks, what failed."""
+STAGES = ("tokens", "attributes", "selection", "split", "sequences")
+INDEXES = [f"manifests-{stage}.index" for stage in STAGES]
+NOTES = (Path(RUN_NAME).name, "hashes.jsonl", "checks.jsonl", "failures.json", *INDEXES)
+"""Files that tell of a run: times, hashes, checks, what failed, manifests as they look."""
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -154,7 +154,7 @@ def _selection_is_even(graph: BuildGraph, *outputs: Output) -> list[str]:
     """No raw file, or group, loses more than 80 % of its documents to `select` where the middle one
     of the rest loses less than 40 %, and no rule finds more than 1 % of documents without a
     value."""
-    found = {of.name: of.manifest() for of in outputs}
+    found = {of.name: of.open().manifest for of in outputs}
     lost = {
         key: of.counts["num_unselected"] / num
         for key, of in found.items()

@@ -160,9 +160,10 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
         reads_once=not asked.in_dagster,
     )
     plan = look()
-    made = [of.output.folder for of in plan.planned if of.is_made]
-    if asked.recheck and dataset.store.note_lacking(made):
-        plan = look()
+    if asked.recheck:
+        made = [of.output.folder for of in plan.planned if of.is_made]
+        if dataset.store.note_lacking(made):
+            plan = look()
     is_partial = asked.partitions is not None
     is_done = plan.is_up_to_date and not plan.num_remote and not asked.recheck
     if is_done and asked.in_dagster and not is_partial:

@@ -107,12 +107,12 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
     whether there is an output and not what is in it. Without files: what may decide those of any
     format and size.
     """
+    formats, is_within_limit = kind_of_files(config, num_bytes)
     fields = config.model_dump()
     if config.transform is None:
         del fields["transform"], fields["transform_version"]
     else:
         fields["transform_sha256"] = config.user_function.sha256
-    formats = {format_of_file(path, config) or "auto" for path in num_bytes} or {"auto"}
     fields["format"] = sorted(formats)
     for name in (*_ACCEPTANCE, *(() if formats & {"txt", "auto"} else _OF_TXT)):
         del fields[name]
@@ -130,9 +130,19 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
     for name, default in (("tokens", None), ("count_empty", True), ("scope", "file")):
         if fields["limit"][name] == default:
             del fields["limit"][name]
-    if num_bytes and all(_is_within_limit(*file, config) for file in num_bytes.items()):
+    if is_within_limit:
         del fields["limit"]["document_bytes"]
     return fields
+
+
+def kind_of_files(
+    config: DocumentsConfig, num_bytes: Mapping[Path, int]
+) -> tuple[frozenset[str], bool]:
+    """Return all of raw files of these sizes that counts for `deciding_fields`: the formats, and
+    whether no document can reach the limit of its size."""
+    formats = frozenset(format_of_file(path, config) or "auto" for path in num_bytes)
+    is_within = all(_is_within_limit(*file, config) for file in num_bytes.items())
+    return formats or frozenset({"auto"}), is_within and bool(num_bytes)
 
 
 def _is_within_limit(path: Path, num_bytes: int, config: DocumentsConfig) -> bool:

@@ -1,6 +1,6 @@
 """Outputs that a dataset must have: their recipes and folders, computed, never guessed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +35,7 @@ from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
+from tokflow.store.manifest_index import LEAST_OUTPUTS, ManifestIndex
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.stage import TOKENIZER
@@ -79,7 +80,8 @@ class BuildGraph:
         self.ahead: TokensAhead | None = None
         """The file that tokens are copied to as they are made, while an export of them is built."""
         self._outputs: dict[tuple[str, str, str], Output] = {}
-        self._shared: dict[Stage, Any] = {}
+        self._shared: dict[Hashable, Any] = {}
+        self._indexes: dict[Stage, ManifestIndex | None] = {}
         self.sections: dict[type, Any] = {}
         self._missing: dict[str, Output] = {}
         """By stage: the first output that was missing where those of all partitions are needed."""
@@ -92,6 +94,7 @@ class BuildGraph:
         """Return the graph of a build after a plan, which looks at raw files elsewhere again."""
         graph = BuildGraph(self.dataset, reads_once=self.reads_once, is_refreshed=True)
         graph.listing = with_asked_again(self.listing) if self.listing.bad else self.listing
+        graph._indexes = self._indexes
         for key, raw in self.known_files.items():
             source = self.listing.sources.get(key)
             if source and (source.is_local or (self.store.is_cached and not source.may_differ)):
@@ -318,11 +321,26 @@ class BuildGraph:
             output.manifest()
         self._missing.pop(stage, None)
 
-    def shared(self, step: Stage, compute: Callable[[], T]) -> T:
-        """Return what the outputs of a stage have in common, computed once."""
-        if step not in self._shared:
-            self._shared[step] = compute()
-        return cast(T, self._shared[step])
+    def shared(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return what outputs have in common, computed once; see `Graph`."""
+        if key not in self._shared:
+            self._shared[key] = compute()
+        return cast(T, self._shared[key])
+
+    def index(self, step: Stage) -> ManifestIndex | None:
+        """Return the index of the manifests of a stage; None where it has few outputs, with
+        `rehash`, and for a store at a URL, of which a manifest on this disk does not tell all."""
+        if step not in self._indexes:
+            is_worth = step.is_of_file and len(self.listed) >= LEAST_OUTPUTS
+            is_worth &= not (self.store.is_cached or self.rehash)
+            self._indexes[step] = ManifestIndex(self.folder, step.name) if is_worth else None
+        return self._indexes[step]
+
+    def write_indexes(self) -> None:
+        """Keep for later graphs, also of a mixture's sources, the manifests that were read."""
+        for graph in (self, *self.of_sources.values()):
+            for index in filter(None, graph._indexes.values()):
+                index.write()
 
     def open(self, output: Output) -> Any:
         """Return an output, which must have been made, as its stage opens it."""

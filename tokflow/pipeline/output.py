@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
@@ -13,6 +13,7 @@ from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError,
 from tokflow.pipeline.raw_files import LimitedFiles
 from tokflow.stage import Graph, Input, Stage, selection_stages
 from tokflow.store.manifest import Manifest, Recipe, damaged, holds_output
+from tokflow.store.manifest_index import ManifestIndex, stamp_of_manifest
 from tokflow.store.store import Store, StoredOutput
 
 T = TypeVar("T")
@@ -46,6 +47,9 @@ class Home(Graph, Protocol):
 
     def open(self, output: "Output") -> Any:
         """Return an output as its stage opens it."""
+
+    def index(self, step: Stage) -> ManifestIndex | None:
+        """Return the index of the manifests of a stage; None where it has none."""
 
 
 @dataclass(frozen=True, eq=False)  # without slots, since it keeps its recipe
@@ -150,7 +154,7 @@ class Output:
 
         Raises: ForeignOutputError where a newer tokflow made it: it is left as it is.
         """
-        if self.is_first_of_kind or not holds_output(self.folder):
+        if self.is_first_of_kind or (self.known is None and not holds_output(self.folder)):
             return None
         try:
             return self.manifest()
@@ -165,7 +169,7 @@ class Output:
         """
         reason = None
         with suppress(MissingOutputError):
-            manifest = self.stored.manifest
+            manifest = self.known or self.stored.manifest
             if (reason := self.step.refused(manifest.counts, self.graph.dataset)) is None:
                 return manifest
         found = "none in the store for this file and this config"
@@ -178,8 +182,19 @@ class Output:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Counts of its manifest. Raises: as `manifest`."""
-        return self.manifest().counts
+        """Counts of its manifest, which is read. Raises: as `manifest`."""
+        return self.open().manifest.counts
+
+    @cached_property
+    def known(self) -> Manifest | None:
+        """Its manifest by the index of its stage, without a look into any file: enough to know that
+        it is there, and nothing is made from it. None where the manifest has to be read."""
+        index = self.graph.index(self.step)
+        if index is None:
+            return None
+        place = self.step.place(self.key, self.variant)
+        folder = f"{self.graph.folder}/{place}/{self.fingerprint[:16]}"
+        return index.find(folder, self.key, self.variant, self.recipe)
 
     @cached_property
     def stored(self) -> StoredOutput:
@@ -187,17 +202,20 @@ class Output:
 
         Raises: as `manifest`.
         """
-        store = self.graph.store
+        store, index = self.graph.store, self.graph.index(self.step)
+        stamp = None if index is None else stamp_of_manifest(str(self.folder))
         stored = store.find(self.folder, self.stage, self.fingerprint, self.recipe)
         store.check(stored)
         if store.is_known_damaged(self.folder):
             raise damaged(self.folder, "files that are as its manifest says", "others")
+        if index is not None:
+            index.keep(self.key, self.variant, stored.manifest, stamp)
         return stored
 
     def forget(self) -> None:
         """Drop the cached recipe, manifest and path, which are made again when asked for: those of
         100,000 files take more memory than all else of a plan. The fingerprint stays."""
-        for name in ("recipe", "stored", "folder"):
+        for name in ("recipe", "known", "stored", "folder"):
             self.__dict__.pop(name, None)
 
     def open(self) -> StoredOutput:
@@ -218,7 +236,8 @@ class Output:
 
     def direct_inputs(self) -> list[Input]:
         """Return what it is made from, as its stage says."""
-        return list(self.step.inputs(self.graph.dataset, self.variant))
+        of_variant = partial(self.step.inputs, self.graph.dataset, self.variant)
+        return list(self.graph.shared((self.step, self.variant, "inputs"), of_variant))
 
     def input(self, stage: str, variant: str | None = None) -> "Output":
         """Return the output of a stage, of several variants of one, that it goes back to; of a

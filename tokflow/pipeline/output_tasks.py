@@ -225,7 +225,8 @@ def result_of(graph: BuildGraph, output: Output, *, is_new: bool) -> StageResult
     try:
         output.graph.store.look_for([output.folder])
         if is_new:
-            output.__dict__.pop("stored", None)  # of which files were dropped
+            for name in ("known", "stored"):  # of an output of which files were dropped
+                output.__dict__.pop(name, None)
         stored = output.open()
         made = StageResult(graph, output, stored, is_new, read_run(output.folder))
         if output.step.has_latest:

@@ -1,7 +1,6 @@
-"""Plan of a run: what it would build, and why. Only checksums of raw files are written.
-
-A missing output is compared with the newest one of the same stage and file in the store: what
-differs between the two recipes is the reason.
+"""Plan of a run: what it would build, and why. Only checksums of raw files are written, and an
+index of manifests. A missing output is compared with the newest one of the same stage and file in
+the store: what differs between the two recipes is the reason.
 """
 
 from collections.abc import Callable, Sequence
@@ -207,6 +206,7 @@ def make_plan(
     graph.read_raw_files(list(graph.partitions), progress=progress)
     planner = _Planner(graph)
     num_elsewhere = planner.look_at_all(keys, is_partial=partitions is not None)
+    graph.write_indexes()
     if not is_checked and any(of.output.step.has_engine and of.cause for of in planner.planned):
         check_first_columns(graph.partitions, graph.documents)
     return Plan(

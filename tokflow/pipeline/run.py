@@ -212,6 +212,7 @@ class Build:
         failed."""
         note_failures(self.graph, self.failed, self.tried)
         self.skipped.keep()
+        self.graph.write_indexes()
         outputs = self.graph.outputs() if self.made else ()
         return BuildResult(
             partitions=self.partitions,

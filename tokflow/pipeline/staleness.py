@@ -82,7 +82,7 @@ def why(newest: Manifest, expected: Recipe, step: Stage) -> tuple[Cause, tuple[s
 
 def cause_of(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str, ...]]:
     """Return why an output must be made, and what differs; None where it is there."""
-    if output.is_first_of_kind:
+    if output.known is None and output.is_first_of_kind:
         source = tokenizer_source(output) if output.step.decides_all else None
         is_remote = source is not None and source.config.kind in ("huggingface", "tiktoken")
         if source is None or not is_remote or source.is_local:

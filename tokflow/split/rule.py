@@ -171,6 +171,19 @@ class SplitConfig(Config):
         """True if parts take raw files whole: `of_file` says which."""
         return self.form in ("files", "source_split")
 
+    @property
+    def is_drawn(self) -> bool:
+        """True if the seed decides which documents a part takes: a part has a share of them that is
+        neither none nor all."""
+        shares = [of.fraction or of.hash_fraction or 0 for of in self.parts.values()]
+        return not {0, 1}.issuperset(shares)
+
+    @property
+    def depends_on_file(self) -> bool:
+        """True if the key of a raw file, or its place among all, counts in its split."""
+        is_by_key = self.takes_whole_files or (self.form == "fraction" and self.is_drawn)
+        return self.scope == "dataset" or is_by_key
+
     def check(self) -> None:
         """Refuse names that cannot be, parts of two forms, and parts that overlap."""
         if not self.parts:

@@ -169,20 +169,12 @@ class Split(InStore):
 
 
 def split_recipe(
-    tokens: str,
-    config: SplitConfig,
-    position: FilePosition,
-    key: str,
-    *,
-    shuffle_seed: int | None = None,
-    selections: Mapping[str, str] = MappingProxyType({}),
+    config: SplitConfig, position: FilePosition, key: str, *, shuffle_seed: int | None = None
 ) -> Recipe:
-    """Return the recipe of the split of the token shard with fingerprint `tokens`: its config has
-    the fields, of the split and of the file's position, that can change a byte of it.
-
-    `selections`: fingerprints of the selections of its documents, by stage.
-    """
-    parts, shares = [], [of.fraction or of.hash_fraction or 0 for of in config.parts.values()]
+    """Return the recipe of the split of the token shard of a raw file, without its parents, which
+    are the shard and selections of its documents: its config has the fields, of the split and of
+    the file's position, that can change a byte of it."""
+    parts = []
     for name, part in config.parts.items():
         own, is_empty = part.model_dump(exclude_none=True), 0 in (part.characters, part.documents)
         if is_empty or not part.start:
@@ -191,7 +183,7 @@ def split_recipe(
     fields: dict[str, Any] = {"parts": parts}  # their order counts
     decides = _DECIDING_POSITION.get(config.form, ())
     taken = [(start, stop) for start, stop in config.ranges().values() if start != stop]
-    if not {0, 1}.issuperset(shares):  # some are drawn, neither none nor all
+    if config.is_drawn:
         fields["seed"] = config.seed
         if config.form == "fraction" and config.scope == "file":
             fields["key"] = key
@@ -203,8 +195,7 @@ def split_recipe(
         fields |= {"boundary": config.boundary} if config.form == "characters" else {}
     if shuffle_seed is not None:
         fields |= {"key": key} | shuffle_fields(shuffle_seed)
-    parents = {"tokens": tokens, **selections}
-    return Recipe(stage="split", version=SPLIT_VERSION, config=fields, parents=parents)
+    return Recipe(stage="split", version=SPLIT_VERSION, config=fields, parents={})
 
 
 def write_split(
@@ -279,13 +270,14 @@ def write_spans(
     rows = _span_table(spans, order, table, num_tokens, shard.num_tokens, parts)
     with HashedWriter(folder / SPANS_NAME) as file:
         pq.write_table(rows, file, **parquet_options(SPANS_SCHEMA))
+    files = {SPANS_NAME: file.entry()}
     manifest = Manifest(
         recipe=recipe,
         dataset=dataset,
         partition=shard.manifest.partition,
         counts={**span_counts(spans, num_tokens, parts), **counts},
         details={"parts": list(parts), "dtype": shard.dtype.str},
-        files=checksums(folder, known={SPANS_NAME: file.entry()}),
+        files=checksums(folder, known=files) if spans.is_cut.any() else files,
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
@@ -315,6 +307,11 @@ def _spans_of_selected(
     }
     both = {name: np.concatenate([getattr(spans, name), of]) for name, of in added.items()}
     return FileSpans(document=document[order], **{name: of[order] for name, of in both.items()})
+
+
+@lru_cache(maxsize=16)
+def _names_of(parts: tuple[str, ...]) -> pa.StringArray:
+    return to_texts(parts).cast(pa.string())
 
 
 def config_of_split(manifest: Manifest) -> tuple[SplitConfig, FilePosition]:
@@ -360,7 +357,7 @@ def _span_table(
     first = np.flatnonzero(is_new)
     return make_table(
         {
-            "part": to_texts(names).cast(pa.string()).take(to_arrow(part[first])),
+            "part": _names_of(names).take(to_arrow(part[first])),
             "document": document[first],
             "num_documents": np.add.reduceat(np.ones(len(part), dtype=np.int64), first),
             "char_start": spans.char_start[order][first],

@@ -55,23 +55,17 @@ class SplitStage(Stage):
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides a split: the tokens, the rule, and where the file stands."""
-        first = making.graph.partitions[making.key][0]
-        selecting = selection_stages(making.graph.dataset)
-        return split_recipe(
-            making.input("tokens").fingerprint,
-            split_config(making),
-            position_of(making),
-            first.key,
-            shuffle_seed=making.of(ShuffleConfig).of_documents,
-            selections={of.name: making.input(of.name).fingerprint for of in selecting},
-        )
+        of_all = making.graph.shared((self, "recipe"), partial(_recipe_of_all, making))
+        stages = ["tokens", *(of.name for of in selection_stages(making.graph.dataset))]
+        parents = {name: making.input(name).fingerprint for name in stages}
+        return (of_all or _recipe(making)).with_parents(parents)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the split of any partition."""
         config = dataset.of(SplitConfig)
         of_any = {field.name: int(config.scope == "dataset") for field in fields(FilePosition)}
         seed = dataset.of(ShuffleConfig).of_documents
-        return split_recipe("", config, FilePosition(**of_any), "", shuffle_seed=seed)
+        return split_recipe(config, FilePosition(**of_any), "", shuffle_seed=seed)
 
     def writer(self, making: Making) -> Writer:
         """Return what makes a split; spans of cut documents are tokenized again."""
@@ -100,6 +94,19 @@ class SplitStage(Stage):
 
 
 SPLIT = SplitStage()
+
+
+def _recipe(making: Making) -> Recipe:
+    """Return what decides a split beside what it is made from."""
+    key, seed = making.graph.partitions[making.key][0].key, making.of(ShuffleConfig).of_documents
+    return split_recipe(split_config(making), position_of(making), key, shuffle_seed=seed)
+
+
+def _recipe_of_all(making: Making) -> Recipe | None:
+    """Return the `_recipe` that the splits of all files have; None where each has its own."""
+    is_of_file = making.of(SplitConfig).depends_on_file
+    is_shuffled = making.of(ShuffleConfig).of_documents is not None
+    return None if is_of_file or is_shuffled else _recipe(making)
 
 
 def split_config(making: Making) -> SplitConfig:

@@ -1,5 +1,6 @@
 """Manifests: the contents of an output, the recipe that it was made by, and a digest of both."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -64,19 +65,31 @@ class Recipe:
         """
         if not self.config and self.parents.keys() == {"content"}:
             return self.parents["content"]
-        return _sha256_of([self.stage, self.version, self.config, self.parents])
+        return _sha256_of(f"{self._start}, {_as_json(self.parents)}]")
 
     @property
     def code_version(self) -> str:
         """16 digits of the sha256 of the code's and the config's share: all but the parents."""
-        return _sha256_of([self.stage, self.version, self.config])[:16]
+        return _sha256_of(f"{self._start}]")[:16]
+
+    @cached_property
+    def _start(self) -> str:
+        """The start of the JSON array that is hashed, up to the config."""
+        return _as_json([self.stage, self.version, self.config])[:-1]
+
+    def with_parents(self, parents: Mapping[str, str]) -> "Recipe":
+        """Return the recipe with other parents: the config's share of the fingerprint, which is
+        the same for many files, is worked out once."""
+        new = Recipe(stage=self.stage, version=self.version, config=self.config, parents=parents)
+        new.__dict__["_start"] = self._start
+        return new
 
 
 _as_json = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode
 
 
-def _sha256_of(ingredients: list[Any]) -> str:
-    return hashlib.sha256(_as_json(ingredients).encode()).hexdigest()
+def _sha256_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,10 +158,11 @@ class Manifest:
         """Return the fields as they stand in the file, without the digest."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         recipe, files = fields.pop("recipe"), fields.pop("files")
+        decides = {of.name: getattr(recipe, of.name) for of in dataclasses.fields(recipe)}
         fields["files"] = {
             name: {"num_bytes": of.num_bytes, "sha256": of.sha256} for name, of in files.items()
         }
-        return {**vars(recipe), "fingerprint": recipe.fingerprint, **fields}
+        return {**decides, "fingerprint": recipe.fingerprint, **fields}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,9 +190,12 @@ class _ManifestFields(msgspec.Struct):
 def write_manifest(folder: Path, manifest: Manifest, *, run: Mapping[str, Any]) -> None:
     """Write `manifest` into `folder`, and beside it how the run went and with which libraries."""
     run = {**run, "versions": loaded_versions()}
-    (folder / OWN_FOLDER).mkdir(exist_ok=True)
-    (folder / RUN_NAME).write_bytes(indented(run))
-    (folder / MANIFEST_NAME).write_bytes(sealed(manifest.fields()))
+    own = f"{folder}/{OWN_FOLDER}"
+    if not os.path.isdir(own):  # noqa: PTH112 (of many: a Path costs as much again)
+        os.mkdir(own)  # noqa: PTH102
+    for name, data in ((RUN_NAME, indented(run)), (MANIFEST_NAME, sealed(manifest.fields()))):
+        with open(f"{folder}/{name}", "wb") as file:  # noqa: PTH123
+            file.write(data)
 
 
 def keep_manifest(folder: Path, data: bytes) -> None:

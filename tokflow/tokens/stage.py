@@ -6,10 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Reject, is_accepted, ranges
+from tokflow.documents import (
+    Batch,
+    DocumentsConfig,
+    DocumentSource,
+    Reject,
+    is_accepted,
+    kind_of_files,
+    ranges,
+)
 from tokflow.pools.pool import Advance
 from tokflow.raw import RawPartition
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, Writer
@@ -237,10 +246,14 @@ class TokensStage(Stage):
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides a shard: its raw files, how they are read, and the tokenizer."""
-        documents, config = making.of(DocumentsConfig), making.of(TokenizerConfig)
-        return tokens_recipe(
-            making.graph.raw(making.key), documents, config, making.opened("tokenizer")
+        documents, raw = making.of(DocumentsConfig), making.graph.raw(making.key)
+        tokenizer: Tokenizer = making.opened("tokenizer")
+        kind = *kind_of_files(documents, raw.sizes), may_have_segments(raw, documents)
+        of_kind = making.graph.shared(
+            (self, documents.limit, kind),
+            partial(tokens_recipe, raw, documents, making.of(TokenizerConfig), tokenizer),
         )
+        return of_kind.with_parents({"raw": raw.sha256, "tokenizer": tokenizer.fingerprint})
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the shard of any raw file."""

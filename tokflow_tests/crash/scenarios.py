@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.exports import FORMATS
+from tokflow.store.manifest_index import LEAST_OUTPUTS
 from tokflow_tests.cli.test_recorded import project_with
 from tokflow_tests.raw.servers import running
 from tokflow_tests.special import write_letters
-from tokflow_tests.tiny import build, load_dataset, write_yaml
+from tokflow_tests.tiny import build, load_dataset, write_raw, write_yaml
 
 WORDS = ("a", "the", "größe", "def", "return", "\n", "    ", "日本", "😀", "0x1f", "don't", "...")
 
@@ -111,6 +112,15 @@ def _recorded(folder: Path, url: str) -> None:
     project_with(folder)
 
 
+def _many(folder: Path, url: str) -> None:
+    """Add to and change many files that are built, whose manifests are in an index."""
+    texts = {f"{number:03}.jsonl": _texts(number, 3) for number in range(LEAST_OUTPUTS + 1)}
+    fields: dict[str, Any] = {"raw": {"files": "raw/*.jsonl"}, "exports": ["bin"]}
+    write_raw(folder, texts)
+    build(load_dataset(write_yaml(folder, **fields)))
+    write_raw(folder, {"007.jsonl": _texts(700, 3), "new.jsonl": _texts(701, 3)})
+
+
 RUN = ("run", "--config", "dataset.yaml")
 SCENARIOS = {
     "build": Scenario(_build, RUN),
@@ -118,6 +128,7 @@ SCENARIOS = {
     "kept": Scenario(_kept, RUN),
     "download": Scenario(_download, RUN),
     "workers": Scenario(_workers, RUN),
+    "many": Scenario(_many, RUN),
     "recorded": Scenario(_recorded, ("run", "small"), project="project", store="project/store"),
 }
 
