@@ -328,8 +328,7 @@ class BuildGraph:
         return cast(T, self._shared[key])
 
     def index(self, step: Stage) -> ManifestIndex | None:
-        """Return the index of the manifests of a stage; None where it has few outputs, with
-        `rehash`, and for a store at a URL, of which a manifest on this disk does not tell all."""
+        """Return the index of a stage's manifests; None of few, with `rehash`, and at a URL."""
         if step not in self._indexes:
             is_worth = step.is_of_file and len(self.listed) >= LEAST_OUTPUTS
             is_worth &= not (self.store.is_cached or self.rehash)

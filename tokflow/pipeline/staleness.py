@@ -89,7 +89,7 @@ def cause_of(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str
             return "missing", ()
         return "missing", (f"to be fetched: {source.config.kind} {source.config.name}",)
     try:
-        output.manifest()
+        manifest = output.manifest()
     except CorruptOutputError as error:
         return "damaged", (str(error).partition("; ")[0],)
     except MissingOutputError:
@@ -99,7 +99,7 @@ def cause_of(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str
         if newest.folder == output.folder:
             return "config changed", ("it has bad documents or special tokens, now an error",)
         return why(newest.manifest, output.recipe, output.step)
-    if graph.lacks_tokens(output):
+    if manifest.dropped and graph.lacks_tokens(output):
         return "dropped", ("an export is to be made of them, with the same tokens",)
     return None, ()
 

@@ -152,7 +152,8 @@ class Manifest:
     @property
     def dropped(self) -> dict[str, FileEntry]:
         """Files that its output has no more, by name: whoever makes it again makes them, too."""
-        return msgspec.convert(self.details.get(DROPPED, {}), dict[str, FileEntry])
+        found = self.details.get(DROPPED)
+        return msgspec.convert(found, dict[str, FileEntry]) if found else {}
 
     def fields(self) -> dict[str, Any]:
         """Return the fields as they stand in the file, without the digest."""
