@@ -35,7 +35,7 @@ from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
-from tokflow.store.manifest_index import LEAST_OUTPUTS, ManifestIndex
+from tokflow.store.manifest_index import ManifestIndex, ManifestIndexes
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.stage import TOKENIZER
@@ -81,7 +81,7 @@ class BuildGraph:
         """The file that tokens are copied to as they are made, while an export of them is built."""
         self._outputs: dict[tuple[str, str, str], Output] = {}
         self._shared: dict[Hashable, Any] = {}
-        self._indexes: dict[Stage, ManifestIndex | None] = {}
+        self.indexes = ManifestIndexes(self.folder, are_used=not (self.store.is_cached or rehash))
         self.sections: dict[type, Any] = {}
         self._missing: dict[str, Output] = {}
         """By stage: the first output that was missing where those of all partitions are needed."""
@@ -94,7 +94,7 @@ class BuildGraph:
         """Return the graph of a build after a plan, which looks at raw files elsewhere again."""
         graph = BuildGraph(self.dataset, reads_once=self.reads_once, is_refreshed=True)
         graph.listing = with_asked_again(self.listing) if self.listing.bad else self.listing
-        graph._indexes = self._indexes
+        graph.indexes = self.indexes
         for key, raw in self.known_files.items():
             source = self.listing.sources.get(key)
             if source and (source.is_local or (self.store.is_cached and not source.may_differ)):
@@ -329,17 +329,12 @@ class BuildGraph:
 
     def index(self, step: Stage) -> ManifestIndex | None:
         """Return the index of a stage's manifests; None of few, with `rehash`, and at a URL."""
-        if step not in self._indexes:
-            is_worth = step.is_of_file and len(self.listed) >= LEAST_OUTPUTS
-            is_worth &= not (self.store.is_cached or self.rehash)
-            self._indexes[step] = ManifestIndex(self.folder, step.name) if is_worth else None
-        return self._indexes[step]
+        return self.indexes.of(step.name, len(self.listed)) if step.is_of_file else None
 
     def write_indexes(self) -> None:
         """Keep for later graphs, also of a mixture's sources, the manifests that were read."""
         for graph in (self, *self.of_sources.values()):
-            for index in filter(None, graph._indexes.values()):
-                index.write()
+            graph.indexes.write()
 
     def open(self, output: Output) -> Any:
         """Return an output, which must have been made, as its stage opens it."""

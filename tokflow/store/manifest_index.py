@@ -130,6 +130,28 @@ class ManifestIndex:
             self._num_read += len(lines)
 
 
+class ManifestIndexes:
+    """The indexes of the stages of one dataset, each read when it is first asked for."""
+
+    def __init__(self, folder: Path, *, are_used: bool) -> None:
+        """`are_used`: False where what is remembered does not count, and nothing is kept."""
+        self._folder, self._are_used = folder, are_used
+        self._of: dict[str, ManifestIndex] = {}
+
+    def of(self, stage: str, num_outputs: int) -> ManifestIndex | None:
+        """Return the index of a stage with so many outputs; None where it has none."""
+        if not self._are_used or num_outputs < LEAST_OUTPUTS:
+            return None
+        if stage not in self._of:
+            self._of[stage] = ManifestIndex(self._folder, stage)
+        return self._of[stage]
+
+    def write(self) -> None:
+        """Write all of them."""
+        for index in self._of.values():
+            index.write()
+
+
 def stamp_of_manifest(folder: str) -> Stamp | None:
     """Return the stamp of the manifest in the folder of an output; None where there is none."""
     try:
