@@ -25,15 +25,20 @@ SIGNATURES_VERSION = NEAR_DUPLICATES_VERSION = 1
 """Raised when the same input would give other bytes."""
 
 
-class SignaturesStage(Stage):
+class _WithThreshold(Stage):
+    """A stage that a dataset has where it declares a threshold."""
+
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, NearDuplicatesConfig]:
+        """Return the config, where there is a threshold."""
+        config = dataset.of(NearDuplicatesConfig)
+        return {} if config.threshold is None else {"": config}
+
+
+class SignaturesStage(_WithThreshold):
     """The band keys of each token shard."""
 
     name = "signatures"
     cost = Cost(0.05, per_byte=1 / 70e6)
-
-    def variants(self, dataset: DatasetConfig) -> Mapping[str, NearDuplicatesConfig]:
-        """Return the config, where there is a threshold."""
-        return _variants(dataset)
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the tokens."""
@@ -58,16 +63,12 @@ class SignaturesStage(Stage):
         return "Keys by which texts that are nearly the same are found."
 
 
-class NearDuplicatesStage(Stage):
+class NearDuplicatesStage(_WithThreshold):
     """The pairs of texts that are alike, of the whole dataset."""
 
     name = "near_duplicates"
     is_of_file = False
     cost = Cost(1.0)
-
-    def variants(self, dataset: DatasetConfig) -> Mapping[str, NearDuplicatesConfig]:
-        """Return the config, where there is a threshold."""
-        return _variants(dataset)
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return keys and tokens of all partitions."""
@@ -107,11 +108,6 @@ class NearDuplicatesStage(Stage):
 
 SIGNATURES = SignaturesStage()
 NEAR_DUPLICATES = NearDuplicatesStage()
-
-
-def _variants(dataset: DatasetConfig) -> dict[str, NearDuplicatesConfig]:
-    config = dataset.of(NearDuplicatesConfig)
-    return {} if config.threshold is None else {"": config}
 
 
 def _signatures_recipe(config: NearDuplicatesConfig, **parents: str) -> Recipe:
