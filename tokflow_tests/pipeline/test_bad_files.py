@@ -15,6 +15,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.status import file_statuses
+from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.tiny import declare, load_dataset, write_raw, write_yaml
 
 WHOLE = gzip.compress(b'{"text": "the middle"}\n' * 100, mtime=0)
@@ -171,3 +172,22 @@ def test_a_mixture_says_what_its_source_leaves_out(tmp_path: Path):
     assert list(built.export("bin").manifest.details["bad_files"]) == ["web/b.jsonl"]
     assert "raw/b.jsonl (a bad file: " in "\n".join(left_out(mixture, built))
     assert make_plan(mixture).is_up_to_date
+
+
+def test_a_server_is_asked_again_for_a_bad_file_and_made_with_it_once_it_is_whole(tmp_path: Path):
+    with serving(Server(name="b.jsonl.gz", content=WHOLE[:-10])) as server:
+        raw = {"files": [server.url, "raw/*"], "on_bad_file": "skip"}
+        dataset = declare(tmp_path, TEXTS, raw=raw, exports=["bin"])
+        first, plan = build_dataset(dataset), make_plan(dataset)
+        num_asked = len(server.requests)
+        second = build_dataset(dataset)
+        asked_again = len(server.requests) > num_asked
+        server.content, server.etag = WHOLE, '"v2"'
+        third = build_dataset(dataset)
+
+    [key] = plan.graph.bad_files
+    assert (first.failed, second.failed, third.failed) == ((), (), ())
+    assert (plan.is_up_to_date, plan.num_remote) == (True, 1)
+    assert (second.num_new, asked_again) == (0, True)
+    assert key not in first.export("bin").manifest.parents
+    assert key in third.export("bin").manifest.parents
