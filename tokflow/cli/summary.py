@@ -217,6 +217,9 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
         all_files = {"all files": "the split of all files"}
         not_built = dict.fromkeys(all_files.get(of.name, of.name) for of in built.failed)
         yield f"not built: {', '.join(not_built)}; see the errors below"
+    if num_bad := len(built.made[0].graph.bad_files) if built.made else 0:
+        files = counted(built.num_files + num_bad, "file")
+        yield f"bad files: {num_bad:,} of {files}, left out as raw.on_bad_file says"
     if built.left_out:
         yield described_left_out(built.left_out)
     if selections := built.of(SELECTION.name):

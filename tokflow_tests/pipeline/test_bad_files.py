@@ -55,7 +55,8 @@ def test_a_bad_file_is_named_with_its_reason_and_stops_no_export(
     plan = make_plan(dataset)
 
     assert built.failed == ()
-    [line] = left_out(dataset, built)
+    counts, line = left_out(dataset, built)
+    assert counts == "bad files: 1 of 4 files, left out as raw.on_bad_file says"
     assert f"raw/{name} (a bad file: expected " in line
     assert reason in line
     for export in ("bin", "parquet"):
