@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.programs import GPT2
 from tokflow.near_duplicates import pairs
-from tokflow.near_duplicates.stage import PAIRS_NAME
+from tokflow.near_duplicates.pairs import PAIRS_NAME
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset

@@ -1,6 +1,6 @@
 """Evaluation texts in the documents of a token shard, by n-grams of tokens."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokflow.attributes.config import AttributeConfig
+from tokflow.attributes.config import OF_EVALUATION, AttributeConfig
 from tokflow.attributes.tables import TYPES, Aligned
 from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.errors import ConfigError
@@ -25,7 +25,7 @@ from tokflow.near_duplicates.ngrams import (
 )
 from tokflow.raw import RawFile
 from tokflow.raw.files import check_unchanged
-from tokflow.store.tables import to_arrow
+from tokflow.store.tables import to_arrow, to_numpy
 from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -187,48 +187,26 @@ def compare(
     Raises: as `read_evaluation`.
     """
     names, evaluations = read_evaluation(tuple(files.items()), config.text, tokenizer)
-    tokens = texts_of(shard)
-    num = len(tokens.lengths)
-    each = [find_matches(of, tokens) for of in evaluations]
-    documents, texts, shares, runs, places = (
-        np.concatenate([getattr(of, name) for of in each]) for name in Matches.__slots__
-    )
-    n_of = np.repeat([of.n for of in evaluations], [len(of.documents) for of in each])
-    order = np.lexsort((texts, -shares, documents))
-    best = order[np.unique(documents[order], return_index=True)[1]]
-    share, run, by = np.zeros(num), np.zeros(num), np.full(num, -1)
-    share[documents[best]], run[documents[best]] = shares[best], runs[best]
-    by[documents[best]] = texts[best]
     labels = pa.array([f"{key}, row {row}" for key, row in names], pa.string())
-    is_some = to_arrow(by >= 0)
-    contaminated_by = labels.take(pc.if_else(is_some, to_arrow(by), None))
-    of_each = {"contamination": share, "contamination_run": run}
-    columns = {name: to_arrow(of) for name, of in of_each.items()}
-    columns |= {"contaminated_by": contaminated_by}
-    schema = pa.schema({name: TYPES[kind] for name, kind in config.columns.items()})
-    told = order[shares[order] >= LEAST_SHARE]
-    spans = zip(documents[told].tolist(), places[told].tolist(), n_of[told].tolist(), strict=True)
-    reference = open_reference(tokenizer)
-
-    def decoded(document: int, place: int, n: int) -> str:
-        start = int(tokens.starts[document]) + place
-        return reference.decode(tokens.tokens.read(start, start + n).tolist())
-
+    tokens = texts_of(shard)
+    found = pa.concat_tables(_told(of, find_matches(of, tokens)) for of in evaluations)
+    order = [("document", "ascending"), ("share", "descending"), ("text", "ascending")]
+    found = found.sort_by(order)
+    documents, shares = to_numpy(found["document"]), to_numpy(found["share"])
+    best = np.unique(documents, return_index=True)[1]
+    share, run = np.zeros(len(tokens.lengths)), np.zeros(len(tokens.lengths))
+    by = np.full(len(tokens.lengths), -1)
+    share[documents[best]], run[documents[best]] = shares[best], to_numpy(found["run"])[best]
+    by[documents[best]] = to_numpy(found["text"])[best]
+    contaminated_by = labels.take(pc.if_else(to_arrow(by >= 0), to_arrow(by), None))
+    columns = [to_arrow(share), contaminated_by, to_arrow(run)]
+    schema = pa.schema({name: TYPES[kind] for name, kind in OF_EVALUATION.items()})
     sizes = sum(of.sizes for of in evaluations)
-    short = [f"{names[at][0]}, row {names[at][1]}" for at in np.flatnonzero(sizes == 0)]
+    short = [labels[at].as_py() for at in np.flatnonzero(sizes == 0).tolist()]
     return Aligned(
-        columns=pa.table([columns[name] for name in config.columns], schema=schema),
+        columns=pa.table(columns, schema=schema),
         num_without=0,
-        matches=pa.table(
-            {
-                "document": to_arrow(documents[told]),
-                "evaluation_file": pa.array([names[of][0] for of in texts[told]], pa.string()),
-                "evaluation_row": pa.array([names[of][1] for of in texts[told]], pa.int64()),
-                "share": to_arrow(shares[told]),
-                "run": to_arrow(runs[told]),
-                "ngram": pa.array([decoded(*span) for span in spans], pa.string()),
-            }
-        ),
+        matches=_shown(found.filter(to_arrow(shares >= LEAST_SHARE)), names, tokens, tokenizer),
         counts={
             "num_evaluation_texts": len(names),
             "num_too_short": len(short),
@@ -236,3 +214,40 @@ def compare(
         },
         details={"too_short": short[:NAMED]},
     )
+
+
+def _told(evaluation: Evaluation, matches: Matches) -> pa.Table:
+    """Return matches as a table, with the length of their n-grams."""
+    length = np.full(len(matches.documents), evaluation.n)
+    return pa.table(
+        {
+            "document": to_arrow(matches.documents),
+            "text": to_arrow(matches.texts),
+            "share": to_arrow(matches.shares),
+            "run": to_arrow(matches.runs),
+            "place": to_arrow(matches.places),
+            "length": to_arrow(length),
+        }
+    )
+
+
+def _shown(
+    found: pa.Table, names: Sequence[tuple[str, int]], tokens: Texts, tokenizer: Tokenizer
+) -> pa.Table:
+    """Return matches as people read them: the evaluation text's file and row, and the first n-gram
+    as text."""
+    reference = open_reference(tokenizer)
+
+    def ngram(document: int, place: int, length: int) -> str:
+        start = int(tokens.starts[document]) + place
+        return reference.decode(tokens.tokens.read(start, start + length).tolist())
+
+    texts = found["text"].to_pylist()
+    spans = zip(*(found[name].to_pylist() for name in ("document", "place", "length")), strict=True)
+    of_text = {
+        "evaluation_file": pa.array([names[of][0] for of in texts], pa.string()),
+        "evaluation_row": pa.array([names[of][1] for of in texts], pa.int64()),
+    }
+    ngrams = pa.array([ngram(*span) for span in spans], pa.string())
+    kept = {name: found[name] for name in ("document", "share", "run")}
+    return pa.table({**kept, **of_text, "ngram": ngrams})

@@ -17,7 +17,7 @@ from tokflow.raw.files import hash_files
 from tokflow.stage import Cost, DatasetConfig, Graph, Input, Making, Stage, WholeWriter, Writer
 from tokflow.store.config import relocated
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
-from tokflow.store.tables import TableWriter
+from tokflow.store.tables import write_table
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import ROWS_PER_GROUP, TEXT_DIGEST
 
@@ -214,17 +214,13 @@ def write_attributes(
     `aligned`, which gives them."""
     started = time.perf_counter()
     found = aligned()
-    path, schema = folder / ATTRIBUTES_NAME, found.columns.schema
-    with TableWriter(path, schema, rows_per_group=ROWS_PER_GROUP) as table:
-        table.add(found.columns)
+    tables = {ATTRIBUTES_NAME: found.columns}
+    tables |= {} if found.matches is None else {MATCHES_NAME: found.matches}
+    known = {
+        name: write_table(folder / name, table, rows_per_group=ROWS_PER_GROUP)
+        for name, table in tables.items()
+    }
     unused = {} if found.num_unused is None else {"num_unused_rows": found.num_unused}
-    known = {ATTRIBUTES_NAME: table.entry()}
-    if found.matches is not None:
-        with TableWriter(
-            folder / MATCHES_NAME, found.matches.schema, rows_per_group=ROWS_PER_GROUP
-        ) as matches:
-            matches.add(found.matches)
-        known[MATCHES_NAME] = matches.entry()
     manifest = Manifest(
         recipe=recipe,
         dataset=shard.manifest.dataset,

@@ -14,7 +14,7 @@ from tokflow.near_duplicates.config import NearDuplicatesConfig
 from tokflow.near_duplicates.ngrams import Hashes, Numbers, Texts, band_of, ngrams_within, texts_of
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import TableWriter, to_arrow, to_numpy
+from tokflow.store.tables import to_arrow, to_numpy, write_table
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
@@ -117,9 +117,8 @@ def write_pairs(
     order = np.lexsort((texts.ranks[pairs[:, 1]], texts.ranks[pairs[:, 0]]))
     pairs, similarity = pairs[order], similarity[order]
     first, second = (texts.hashes.take(to_arrow(of)) for of in pairs.T)
-    with TableWriter(folder / PAIRS_NAME, PAIRS_SCHEMA, rows_per_group=ROWS_PER_GROUP) as table:
-        rows = [first, second, to_arrow(similarity)]
-        table.add(pa.Table.from_arrays(rows, schema=PAIRS_SCHEMA))
+    rows = pa.Table.from_arrays([first, second, to_arrow(similarity)], schema=PAIRS_SCHEMA)
+    entry = write_table(folder / PAIRS_NAME, rows, rows_per_group=ROWS_PER_GROUP)
     counts = {
         "num_documents": len(num_tokens),
         "num_copies": len(num_tokens) - len(texts.documents),
@@ -136,7 +135,7 @@ def write_pairs(
             "similarities": np.bincount((similarity * 20).astype(np.int64), minlength=21).tolist(),
             "samples": _samples(texts.documents[pairs], similarity, shards, tokenizer),
         },
-        files=checksums(folder, known={PAIRS_NAME: table.entry()}),
+        files=checksums(folder, known={PAIRS_NAME: entry}),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 

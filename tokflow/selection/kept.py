@@ -13,7 +13,7 @@ from tokflow.attributes.config import Kind
 from tokflow.attributes.stage import ATTRIBUTES_NAME
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import TableWriter, make_table, read_table, to_arrow, to_numpy
+from tokflow.store.tables import make_table, read_table, to_arrow, to_numpy, write_table
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import ROWS_PER_GROUP
 
@@ -140,44 +140,51 @@ def write_selection(
     asked = parse(expression, columns)
     documents, answers = answers_of(shard, asked, attributes, quantiles)
     says_no = says_no_of(answers, shard)
-    known = {}
+    tables = {}
     if copies is not None:
         of_copies = np.zeros((len(asked.copies), says_no.shape[1]), dtype=bool)
         of_copies[np.where(copies.are_exact, 0, -1), copies.documents] = True
         says_no = np.concatenate([says_no, of_copies])
-        with TableWriter(
-            folder / COPIES_NAME, COPIES_SCHEMA, rows_per_group=ROWS_PER_GROUP
-        ) as table:
-            table.add(copies.table(COPIES_SCHEMA))
-        known[COPIES_NAME] = table.entry()
-    num_rules_against, first = says_no.sum(axis=0), says_no.argmax(axis=0)
-    left_out = np.flatnonzero(num_rules_against)
-    with TableWriter(
-        folder / LEFT_OUT_NAME, LEFT_OUT_SCHEMA, rows_per_group=ROWS_PER_GROUP
-    ) as table:
-        rows = {"document": left_out, "rule": first[left_out].astype(np.int16)}
-        table.add(make_table(rows, LEFT_OUT_SCHEMA))
+        tables[COPIES_NAME] = copies.table(COPIES_SCHEMA)
+    left_out = np.flatnonzero(says_no.any(axis=0))
+    first = says_no.argmax(axis=0)[left_out].astype(np.int16)
+    tables[LEFT_OUT_NAME] = make_table({"document": left_out, "rule": first}, LEFT_OUT_SCHEMA)
+    known = {
+        name: write_table(folder / name, table, rows_per_group=ROWS_PER_GROUP)
+        for name, table in tables.items()
+    }
     rules = [*(rule.text for rule in asked.rules), *(f"not {of}" for of in asked.copies)]
-    counts = {"num_documents": len(first) - len(left_out), "num_unselected": len(left_out)}
+    manifest = Manifest(
+        recipe=recipe,
+        dataset=shard.manifest.dataset,
+        partition=shard.manifest.partition,
+        counts=_counts(documents, answers, says_no),
+        details={"rules": rules},
+        files=checksums(folder, known=known),
+    )
+    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def _counts(
+    documents: "KnownValues", answers: Sequence[pa.BooleanArray], says_no: npt.NDArray[np.bool_]
+) -> dict[str, int]:
+    """Return what is kept and what is left out, and the counts of each rule and of copies."""
+    num_rules_against = says_no.sum(axis=0)
+    left_out = np.flatnonzero(num_rules_against)
+    num_documents = len(num_rules_against)
+    counts = {"num_documents": num_documents - len(left_out), "num_unselected": len(left_out)}
     for name in SUMS:
         numbers = to_numpy(documents.columns[name]).astype(np.int64)
         of_left_out = int(numbers[left_out].sum())
         counts[name] = int(numbers.sum()) - of_left_out
         counts[f"{name}_unselected"] = of_left_out
-    num_unknown = [answer.null_count for answer in answers] + [0] * len(asked.copies)
+    num_unknown = [answer.null_count for answer in answers]
+    num_unknown += [0] * (len(says_no) - len(answers))
     for number, (unknown, no) in enumerate(zip(num_unknown, says_no, strict=True)):
         alone = np.count_nonzero(no & (num_rules_against == 1))
         of_rule = int(np.count_nonzero(no)), int(alone), unknown
         counts |= {f"{number}.{name}": num for name, num in zip(OF_RULE, of_rule, strict=True)}
-    manifest = Manifest(
-        recipe=recipe,
-        dataset=shard.manifest.dataset,
-        partition=shard.manifest.partition,
-        counts=counts,
-        details={"rules": rules},
-        files=checksums(folder, known={**known, LEFT_OUT_NAME: table.entry()}),
-    )
-    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+    return counts
 
 
 def rule_against(stored: StoredOutput, document: int) -> str | None:

@@ -93,6 +93,13 @@ class TableWriter:
         self._has_group = True
 
 
+def write_table(path: Path, table: pa.Table, *, rows_per_group: int) -> FileEntry:
+    """Write a whole table; return the size and sha256 of the file."""
+    with TableWriter(path, table.schema, rows_per_group=rows_per_group) as writer:
+        writer.add(table)
+    return writer.entry()
+
+
 TABLES_WAITING = 1_000
 """Small tables kept before they are joined: each takes a kilobyte, however few its rows."""
 
