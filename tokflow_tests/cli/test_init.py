@@ -289,6 +289,25 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["--name", "a_b"], "found 'a-b' in PROJECT/mine/defs/some/folder/defs.yaml"),
+        (["--output", "mine/defs/some/folder/defs.yml"], "found PROJECT/mine/defs/some/folder/"),
+        (["--output", "mine/defs/defs.yaml"], "found PROJECT/mine/defs/some/folder/defs.yaml"),
+    ],
+)
+def test_no_dataset_of_the_project_is_disabled_or_hidden(
+    project: Path, arguments: list[str], found: str
+):
+    before = sorted(project.rglob("*"))
+
+    said = refused("init", "a.jsonl", *arguments)
+
+    assert found.replace("PROJECT", str(project)) in said
+    assert sorted(project.rglob("*")) == before
+
+
 def test_a_folder_of_save_to_disk_stands_for_itself_and_its_splits(tmp_path: Path):
     save_splits(tmp_path / "data/saved")
     shutil.copy(tmp_path / "data/saved/train/data-00000-of-00001.arrow", "data/saved/cache-1.arrow")

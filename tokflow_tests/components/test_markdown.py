@@ -45,6 +45,12 @@ def test_a_text_is_shown_letter_by_letter_in_lines_that_are_not_cut():
     assert max(map(len, lines)) <= WIDTH
 
 
+def test_no_text_ends_the_block_that_it_is_shown_in():
+    shown_text = code_block("```` <script>\x1b[31m\u202e\n```").value
+
+    assert shown_text == "`````text\n```` <script>\\x1b[31m\\u202e\n```\n`````"
+
+
 def test_of_a_long_text_as_much_is_shown_as_dagster_shows_without_a_click():
     for text in ("word " * 5_000, "line\n" * 5_000, "x" * 5_000, "`" * 300 + "\n" + "y" * 5_000):
         assert len(str(code_block(text).value)) <= MAX_CHARACTERS

@@ -87,6 +87,14 @@ def test_the_config_names_no_folder_outside_the_project(files: str, tmp_path: Pa
     assert config.options.tokenizer_name == "many.json"
 
 
+def test_several_sources_are_named_by_the_first_without_its_secrets(tmp_path: Path):
+    raw = {"files": ["https://me:secret@host/a/*.jsonl?token=secret", "b.jsonl"]}
+
+    [config] = declare(tmp_path, {}, exports=["archai"], raw=raw).exports
+
+    assert config.options.dataset_file_path == "https://host/a/*.jsonl and 1 more"
+
+
 def test_the_config_says_how_documents_were_drawn_without_being_told(tmp_path: Path):
     split = {"parts": {"train": {"fraction": 0.75}, "validation": {"fraction": 0.25}}, "seed": 7}
     dataset = declare(tmp_path, {"a.jsonl": [*"abcd"]}, exports=["archai"], split=split)
