@@ -1,4 +1,8 @@
+import json
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +92,50 @@ def test_a_project_s_own_definitions_are_loaded_under_the_name_of_dagster_dev(
 
     assert location is not None
     assert (location.name, list(location.options)) == PROJECTS[pyproject]
+
+
+def test_without_a_web_server_it_is_said_which_extra_brings_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "dagster_webserver", None)  # as if there were none
+
+    assert "pip install 'dagster-tokflow[ui]'" in refused("ui")
+
+
+def test_the_history_is_where_runs_keep_it_and_a_workspace_is_left_to_dagster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    homes = [json_of("ui")["dagster_home"]]
+    (tmp_path / "dagster.yaml").write_text("storage: {sqlite: {base_dir: state}}\n")
+    homes.append(json_of("ui")["dagster_home"])
+    monkeypatch.setenv("DAGSTER_HOME", "/another")
+    (tmp_path / "workspace.yaml").write_text("load_from: []\n")
+    found = json_of("ui")
+
+    assert homes == [str(tmp_path / ".dagster"), str(tmp_path)]
+    assert (found["dagster_home"], found["code_location"]) == ("/another", "workspace.yaml")
+
+
+SHOW_ENVIRONMENT = """
+import json, os, subprocess, sys
+from tokflow.cli import main
+
+class Shown(subprocess.Popen):
+    def __init__(self, command, env, **other):
+        print(json.dumps(env), file=sys.stderr, flush=True)
+        os._exit(1)
+
+subprocess.Popen = Shown
+main()
+"""
+
+
+def test_the_web_ui_has_the_environment_of_its_user_and_not_that_of_a_command(tmp_path: Path):
+    spared = {"OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS"}
+    asked = {name: os.environ[name] for name in os.environ if name not in spared}
+    asked |= {"OPENBLAS_NUM_THREADS": "1", "DAGSTER_HOME": str(tmp_path)}
+
+    command = [sys.executable, "-c", SHOW_ENVIRONMENT, "ui", "--port", "0"]
+    done = subprocess.run(command, env=asked, capture_output=True, check=False)
+
+    assert json.loads(done.stderr) == asked | {"DAGSTER_DISABLE_TELEMETRY": "1"}
