@@ -6,6 +6,7 @@ import pytest
 from tokflow.store import hashed_writer
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import checksum
+from tokflow_tests.disks import full_disk
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 10_000_000])
@@ -35,3 +36,12 @@ def test_what_the_disk_refuses_is_raised(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(OSError, match="Input/output"), HashedWriter(tmp_path / "new") as file:
         file.write(b"ab")
     assert file.closed
+
+
+def test_a_disk_that_is_full_when_the_last_bytes_are_written_is_an_error(tmp_path: Path):
+    with (
+        full_disk(1_000),
+        pytest.raises(OSError, match="File too large"),
+        HashedWriter(tmp_path / "new") as file,
+    ):
+        assert file.write(bytes(2_000)) == 2_000  # which wait in memory until the file is closed

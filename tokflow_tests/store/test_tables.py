@@ -14,6 +14,7 @@ from tokflow.store.tables import (
     read_part,
     read_parts,
     repeated,
+    to_arrow,
     to_numpy,
 )
 
@@ -152,6 +153,16 @@ def test_a_table_without_rows_can_be_read(tmp_path: Path):
         pass
 
     assert read_part(path, "train", ["sequence"])["sequence"].tolist() == []
+
+
+@pytest.mark.parametrize("dtype", [np.int64, bool])
+def test_slices_and_chunks_of_a_column_are_read_where_they_lie(dtype: type):
+    values = (np.arange(40) % 3).astype(dtype)
+    column = to_arrow(values)
+
+    chunks = pa.chunked_array([column.slice(3, 5), column.slice(20), column.slice(0, 0)])
+
+    assert to_numpy(chunks).tolist() == [*values[3:8].tolist(), *values[20:].tolist()]
 
 
 def test_a_column_that_arrow_allocated_no_buffer_for_is_empty():

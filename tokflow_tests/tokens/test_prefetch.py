@@ -118,3 +118,10 @@ def test_a_large_item_is_written_before_the_next_is_asked_for(
 
     assert (next(written), taken) == ("0", taken_first)
     assert list(written) == ["1", "2", "3"]
+
+
+def test_reading_ahead_may_end_at_a_large_item():
+    items = read_ahead(range(9), is_large=lambda item: True)
+
+    assert next(items) == 0
+    items.close()  # the thread that waits to go on ends too
