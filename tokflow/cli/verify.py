@@ -13,7 +13,7 @@ from tokflow.cli.terminal import FAILED, exit_status, print_error, print_json, p
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import list_declared
-from tokflow.shown import counted
+from tokflow.shown import counted, size
 from tokflow.store.stored_outputs import path_of
 from tokflow.store.urls import is_url
 
@@ -54,6 +54,7 @@ def main(
     if json:
         print_json({"num_problems": num_problems, "outputs": results})
     else:
+        print(f"{size(sum(verified.num_bytes for verified in results))} compared with checksums")
         outputs = counted(len(results), "output")
         print(f"{outputs}: {counted(num_problems, 'problem') if num_problems else 'all well'}")
     return FAILED if num_problems else exit_status(broken.values())

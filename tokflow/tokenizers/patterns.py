@@ -29,8 +29,9 @@ PATTERNS: Mapping[str, str] = {
         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
 }
-"""Names to regular expressions of Oniguruma. cl100k and llama3 are one pattern with two names:
-tiktoken's own spelling of cl100k splits alike, in a dialect with possessive `{1,3}+`.
+"""Names to regular expressions of Oniguruma. cl100k and llama3 are one pattern with two names,
+as in the published tokenizer.json of both; tiktoken's own of cl100k has `\\s++$`, too, and does not
+cut white space that ends a text behind its last line end.
 
 Source: tiktoken 0.14 openai_public.py; tokenizer.json of Meta-Llama-3-8B and Qwen2-7B."""
 

@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 
@@ -11,7 +12,17 @@ def test_verifying_a_dataset_says_a_line_per_output(store: Path, config: Path):
     lines = result.stdout.splitlines()
     hashed = r" \(its raw file was hashed\)"
     assert re.fullmatch(rf"ok  tokens of a\.jsonl  [0-9a-f]{{16}}{hashed}", lines[1])
+    assert re.fullmatch(r"[\d.]+ kB compared with checksums", lines[-2])
     assert lines[-1] == "13 outputs: all well"
+
+
+def test_verifying_says_how_many_bytes_it_compared(store: Path, config: Path):
+    (folder,) = (store / "tokens/a.jsonl").iterdir()
+
+    found = json.loads(run("verify", folder, "--json").stdout)["outputs"]
+
+    files = [path for path in folder.iterdir() if path.is_file()]
+    assert [of["num_bytes"] for of in found] == [sum(path.stat().st_size for path in files)]
 
 
 def test_a_broken_output_fails_the_verification(store: Path, config: Path):

@@ -71,6 +71,8 @@ class Verification:
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Checks that could not be made, and why."""
+    num_bytes: int = 0
+    """Size of its files, all of which were compared with their checksums."""
 
 
 def verify_path(
@@ -262,7 +264,11 @@ class _Verifier:
                 problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
         notes = [*notes, *changed_since([found.run().get("versions", {})])]
         return Verification(
-            name=_shown(found), folder=found.folder, problems=tuple(problems), notes=tuple(notes)
+            name=_shown(found),
+            folder=found.folder,
+            problems=tuple(problems),
+            notes=tuple(notes),
+            num_bytes=sum(entry.num_bytes for entry in found.manifest.files.values()),
         )
 
     def _broken_files(self, found: StoredOutput) -> list[str]:
