@@ -96,6 +96,16 @@ def _exports(folder: Path, url: str) -> None:
     write_yaml(folder, **fields, exports=list(FORMATS))
 
 
+def _added(folder: Path, url: str) -> None:
+    """Add a raw file to exports, of which it leaves most files as they were."""
+    _write_raw(folder, 300)
+    shards = [{"format": name, "shard_size": 50_000} for name in ("parquet", "mds", "lance")]
+    exports = ["bin", "megatron", *shards]
+    packing = {"sequence_length": 64}
+    build(load_dataset(write_yaml(folder, packing=packing, exports=exports)))
+    (folder / "raw/d.jsonl").write_bytes(_lines(_texts(4, 20)))
+
+
 def _download(folder: Path, url: str) -> None:
     files = [f"{url}/{name}" for name in ("a.jsonl", "b.jsonl")]
     write_yaml(folder, raw={"files": files}, exports=["bin"])
@@ -125,6 +135,7 @@ RUN = ("run", "--config", "dataset.yaml")
 SCENARIOS = {
     "build": Scenario(_build, RUN),
     "exports": Scenario(_exports, RUN),
+    "added": Scenario(_added, RUN),
     "kept": Scenario(_kept, RUN),
     "download": Scenario(_download, RUN),
     "workers": Scenario(_workers, RUN),

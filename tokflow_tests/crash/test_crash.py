@@ -26,7 +26,7 @@ pytestmark = pytest.mark.crash
 
 SEED = os.environ.get("SEED", "1")
 KILLS = int(os.environ.get("KILLS", "20"))
-OFTEN = ("build", "exports", "kept", "download")
+OFTEN = ("build", "exports", "added", "kept", "download")
 TURNS = (*OFTEN, "workers", *OFTEN, "many", *OFTEN, "many", *OFTEN, "recorded")
 """The scenarios in turn; two of them take several seconds to import what they need."""
 

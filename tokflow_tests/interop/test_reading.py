@@ -115,6 +115,15 @@ def litdata_rests(known: Known, part: str) -> Mapping[str, Any]:
     return {"blocks": np.concatenate(whole)}
 
 
+def litdata_files(known: Known, part: str) -> Mapping[str, Any]:
+    """Expect that of each chunk what fills no block of 9 is lost."""
+    index = json.loads((known.folder / part / "index.json").read_text())
+    sizes = [chunk["dim"] for chunk in index["chunks"]]
+    chunks = np.split(known.token_ids(part), np.cumsum(sizes)[:-1])
+    assert len(sizes) > 2
+    return {"blocks": np.concatenate([c[: len(c) // 9 * 9].reshape(-1, 9) for c in chunks])}
+
+
 def lance_files(known: Known, part: str) -> Mapping[str, Any]:
     sizes = [min(30, len(known.token_ids(part)) - n) for n in range(0, known.offsets(part)[-1], 30)]
     return {"types": ["input_ids: int64"], "rows_per_file": sizes, "num_versions": 1}
@@ -282,10 +291,14 @@ READINGS = [
              reader={"block_size": 9}, also=litdata_blocks(9)),
     Reading("every token where blocks fill the chunks", "litdata", "", export=FILLED,
              reader={"block_size": 11}, also=litdata_blocks(11), parts=TRAIN),
+    Reading("chunks of whole raw files, of which each loses a rest", "litdata", "",
+             export={**CHUNKS, "shards": "by_file"}, reader={"block_size": 9},
+             also=litdata_files, parts=TRAIN),
     Reading("another block size loses a rest of each chunk", "litdata", "", export=CHUNKS,
              reader={"block_size": 8}, also=litdata_rests, parts=TRAIN),
     Reading("blocks taken, and all scanned", "lance", "token_ids again", kinds=ALL,
-             export={"shard_size": 240}, also=lance_files),
+             export={"shards": None, "shard_size": 240}, also=lance_files),
+    Reading("shards of whole raw files", "lance", "token_ids again", export={"shard_size": 240}),
     Reading("every document", "lance", "token_ids", kinds=("without EOS",),
              reader={"layout": "documents"}, also=lance_documents),
     Reading("sequences", "lance", "rows segment_ids position_ids", kinds=TWO,
@@ -309,7 +322,7 @@ READINGS = [
              export={"shard_size": 100}, reader={**OLMO_WHOLE, "from_lines": True},
              also=olmo_documents),
     Reading("every row of every shard", "easydel", "rows segment_ids position_ids is_token",
-             kinds=TWO, export={"shard_size": 7 * 120, "sequences_per_group": 3},
+             kinds=TWO, export={"shards": None, "shard_size": 7 * 120, "sequences_per_group": 3},
              also=easydel_shards),
     Reading("rows of their own length, without a mask", "easydel", "", kinds=TWO,
              export={"padding": "none", "attention_mask": False}, reader={"is_ragged": True},
@@ -331,10 +344,14 @@ READINGS = [
     Reading("plain rows in many shards", "webdataset", "rows", kinds=TWO,
              export={"compression": "none", "shard_size": 3 * 1_072}, reader={"data_key": "json"},
              also=webdataset_shards(3)),
+    Reading("shards of whole raw files", "webdataset", "rows",
+             export={"shards": "by_file", "shard_size": 3 * 1_072}),
     Reading("no pair has as many tokens as a row", "webdataset", "", reader={"seq_len": 8},
              also=no_rows),
     Reading("load_from_disk", "datasets", ROW, "hf_dataset", kinds=ALL,
              export={"shards": 4}, also=saved_part),
+    Reading("shards of whole raw files", "datasets", ROW, "hf_dataset",
+             export={"shard_size": 600}, also=saved_part),
     Reading("the older name of a list", "datasets", ROW, "hf_dataset",
              export={"feature_type": "Sequence"}, also=saved_part),
     Reading("lengths and no padding", "datasets", "input_ids labels seq_lengths", "hf_dataset",
