@@ -1,7 +1,7 @@
 """Options that many formats have: names of files, their sizes, columns; limits that are kept."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Wi
 
 from tokflow.errors import ConfigError, nearest
 from tokflow.store.config import Config, Count, Listed, Size, check_name
+from tokflow.store.manifest import Recipe
 
 
 def _checked(name: str, *, marks: str) -> str:
@@ -330,6 +331,15 @@ Padding: TypeAlias = Annotated[
 ]
 """The padding of each row, as options have it; `true` and `false`, which recipes have too, are max
 and none."""
+
+
+def undivided(recipe: Recipe) -> Recipe:
+    """Return the recipe of an export without the options that divide it into files, which change
+    neither what it holds nor the order."""
+    options = recipe.config.get("options", {}).items()
+    left = {name: of for name, of in options if name not in ShardOptions.model_fields}
+    config = {**recipe.config, "options": left} if options else recipe.config
+    return replace(recipe, config=config)
 
 
 class ByFileOptions(ShardOptions):

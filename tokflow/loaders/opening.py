@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import FORMATS, Arrays, Export, Portion, damaged_file
+from tokflow.exports.options import undivided
 from tokflow.exports.reading import is_export
 from tokflow.loaders.samples import Numbers, StoredFile, fetch
 from tokflow.pools.cores import renew_in_forks
@@ -219,8 +220,9 @@ class OpenedRows:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of what decides its rows: another content, part or length is another one."""
-        output, part = self.stored.manifest.fingerprint, self.opening.part
+        """sha256 of what decides its rows: another content, part or length is another one; another
+        division of an export into files is not."""
+        output, part = undivided(self.stored.manifest.recipe).fingerprint, self.opening.part
         own = json.dumps([ROWS_VERSION, output, part, *self._decides])
         return hashlib.sha256(own.encode()).hexdigest()
 

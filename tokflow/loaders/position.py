@@ -103,9 +103,9 @@ def share_of(numbers: Numbers, *, rank: int, world_size: int) -> Numbers:
 def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
     """Return the position that a state of these samples tells.
 
-    A source may have another name, not another content; stages of a mixture that decide none of
-    the samples so far may be others. Raises: ConfigError, which names the first difference, for a
-    state of other samples or of another version.
+    A source may have another name, and be divided into other files, not another content; stages of
+    a mixture that decide none of the samples so far may be others. Raises: ConfigError, which names
+    the first difference, for a state of other samples or of another version.
     """
     if not isinstance(state, Mapping):
         _check("version", STATE_VERSION, f"{state!r:.60}, of {type(state).__name__}")
@@ -119,8 +119,14 @@ def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
     def place(name: str) -> tuple[bool, bool]:  # of sources first what people can read
         return not name.startswith("sources["), name.endswith(".fingerprint")
 
+    def is_free(name: str) -> bool:
+        source, _, field = name.rpartition(".")
+        of = f"{source}.fingerprint"
+        is_equal = field == "output" and ours.get(of) == theirs.get(of)
+        return name.startswith("sources[") and (field == "name" or is_equal)
+
     for name in sorted(ours | theirs, key=place):
-        if not (name.startswith("sources[") and name.endswith("].name")):
+        if not is_free(name):
             _check(name, ours.get(name), theirs.get(name), _remedy(name, theirs, num_samples))
     if not 0 <= num_samples <= len(samples):
         _check("samples", f"from 0 to {len(samples):,}", num_samples)

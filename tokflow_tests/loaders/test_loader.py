@@ -230,3 +230,23 @@ def test_cumulative_lengths_lead_to_the_documents_of_a_batch(
     assert [of.tolist() for of in found] == expected
     assert batch["cu_seqlens"].tolist()[-1] == flat.size
     assert batch["max_seqlen"] == max(map(len, expected))
+
+
+@pytest.mark.parametrize("format_", ["parquet", "npy"])
+def test_a_state_goes_on_where_an_export_is_divided_into_other_files(format_: str, tmp_path: Path):
+    files = {f"{name}.jsonl": [name * 40] * 3 for name in "abcd"}
+    export = {"format": format_, "name": "x", "shards": None}
+    loaders = []
+    for division in ({}, {"shards": "by_file", "shard_size": 400}):
+        made = build(declare(tmp_path, files, exports=[export | division])).export("x")
+        rows = open_rows(made.folder, sequence_length=4)
+        loaders.append(Loader(rows, batch_size=2, seed=1, num_epochs=1))
+    before, now = loaders
+    batches = iter(before)
+    next(batches)
+
+    now.load_state_dict(before.state_dict())
+
+    assert len(made.manifest.files) > 3
+    for batch, again in zip(batches, now, strict=True):
+        np.testing.assert_array_equal(batch["input_ids"], again["input_ids"])
