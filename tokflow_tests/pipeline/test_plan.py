@@ -154,7 +154,7 @@ def test_the_field_that_changed_is_named(tmp_path: Path):
         (
             {"exports": [{"format": "pickle", "shards": 3}]},
             "export pickle",
-            "options.shards: null to 3",
+            'options.shards: "by_file" to 3',
         ),
     ):
         changed = {"split": NAMED, "exports": ["pickle"], **fields}
