@@ -142,9 +142,10 @@ class ManifestIndexes:
         """Return the index of a stage with so many outputs; None where it has none."""
         if not self._are_used or num_outputs < LEAST_OUTPUTS:
             return None
-        if stage not in self._of:
-            self._of[stage] = ManifestIndex(self._folder, stage)
-        return self._of[stage]
+        found = self._of.get(stage)
+        if found is None:
+            found = self._of[stage] = ManifestIndex(self._folder, stage)
+        return found
 
     def write(self) -> None:
         """Write all of them."""
