@@ -73,6 +73,16 @@ def test_an_index_that_is_not_ours_is_refused_and_not_loaded(tmp_path: Path):
     assert touched.exists()
 
 
+def test_data_that_the_index_does_not_fit_is_refused(tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
+    path = folder / "train.pbin"
+    data = path.read_bytes()
+    path.write_bytes(struct.pack("<QI", 8, 2) + data[12:20] + data[22:])  # a token less
+
+    with pytest.raises(CorruptOutputError, match="data that it does not fit"):
+        read(folder, manifest)
+
+
 def test_an_index_of_which_a_byte_is_wrong_is_refused(tmp_path: Path):
     folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
     path = folder / "train.pbin"

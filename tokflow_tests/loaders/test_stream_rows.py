@@ -162,6 +162,18 @@ def test_windows_begin_at_any_token(tiny: Dataset):
     assert found["labels"].tolist() == [TOKENS[9:15], TOKENS[1:7], TOKENS[4:10]]
 
 
+def test_what_is_gathered_may_be_changed(tiny: Dataset):
+    stream, packed = rows_of(tiny, "npy").source, rows_of(tiny, "parquet").source
+    numbers = np.arange(3)
+
+    for gather in (stream.gather, stream.windows, packed.gather):
+        for values in gather(numbers).values():
+            values.fill(7)
+
+    assert numbers.tolist() == [0, 1, 2]
+    assert packed.gather(numbers)["input_ids"][0].tolist() != [7, 7, 7, 7]
+
+
 def test_a_token_store_is_a_stream_of_the_documents_of_its_raw_file(tiny: Dataset):
     rows = open_rows(tokenize(tiny, "b.jsonl").folder, sequence_length=4)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.failures import PastFailure, note_failures
+from tokflow.pipeline.failures import PastFailure, note_failures, read_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
@@ -67,6 +67,16 @@ def test_a_failure_that_passed_by_itself_or_whose_export_is_gone_is_forgotten(tm
     build_dataset(declare(tmp_path, exports=["bin"]))
 
     assert not (dataset.folder / "failures.json").exists()
+
+
+def test_a_failure_of_a_file_that_is_gone_is_forgotten(tmp_path: Path):
+    dataset = bad(tmp_path)
+    build_dataset(dataset)
+    (tmp_path / "raw/b.jsonl").unlink()
+
+    build_dataset(dataset)
+
+    assert read_failures(dataset.folder) == {}
 
 
 def test_a_failure_of_an_export_that_a_later_build_did_not_try_is_still_told(tmp_path: Path):

@@ -93,6 +93,17 @@ def test_latest_of_a_declared_export_stays(tmp_path: Path):
     assert removed == {"a.jsonl", "b.jsonl", "c.jsonl"}
 
 
+def test_an_export_that_is_declared_no_more_goes_with_its_link_and_its_sequences(tmp_path: Path):
+    build_dataset(declare_small(tmp_path, exports=["bin", "parquet"]))
+    made = declare_small(tmp_path, exports=["bin"])
+
+    collect(made)
+
+    assert [path.name for path in (tmp_path / STORE / "exports").iterdir()] == ["bin"]
+    assert not (tmp_path / STORE / "sequences").exists()
+    assert make_plan(made).is_up_to_date
+
+
 def test_a_dataset_that_is_not_built_has_no_known_garbage(tmp_path: Path):
     build_of_lengths(tmp_path, 8)
     write_raw(tmp_path, {"a.jsonl": ["other"]})

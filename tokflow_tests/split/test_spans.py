@@ -9,7 +9,7 @@ from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.mixture import graph_of
 from tokflow.split.spans import Split
 from tokflow.store.integrity import Reading
-from tokflow.tokens.token_source import TokenSource, taken_in_batches
+from tokflow.tokens.token_source import TokenSource, mapped, taken_in_batches
 from tokflow_tests.disks import flip
 from tokflow_tests.outputs import int64
 from tokflow_tests.tiny import build, declare, ids
@@ -193,3 +193,17 @@ def resident_bytes(path: Path) -> int:
         pytest.skip("only Linux tells what of a mapping is in memory")
     _, _, after = maps.read_text().partition(f"{path}\n")
     return 1024 * int(next(line.split()[1] for line in after.splitlines() if "Rss:" in line))
+
+
+def test_what_was_read_of_a_mapped_file_is_given_back_and_read_again(tmp_path: Path):
+    path = tmp_path / "tokens.bin"
+    np.arange(4_000_000, dtype="<u2").tofile(path)
+    source = TokenSource((mapped(path, np.dtype("<u2")),))
+    run = source.take(np.array([1]), np.array([3_999_999]))
+    total = int(run.sum(dtype=np.int64))
+    assert resident_bytes(path) > 7_000_000
+
+    source.release()
+
+    assert resident_bytes(path) == 0
+    assert int(run.sum(dtype=np.int64)) == total

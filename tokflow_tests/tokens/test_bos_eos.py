@@ -10,6 +10,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.tokenizers.engines.protocol import Encoded
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, resolve_encoding
 from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
+from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe
 from tokflow_tests.tokenizers.test_stage import save_json
@@ -161,6 +162,17 @@ def test_a_text_that_spells_an_eos_that_is_a_word_stops_the_run_and_names_the_ro
     message = str(caught.value)
     assert f"{tmp_path}/raw/texts.jsonl: document 2: expected the EOS id" in message
     assert " of the text; set tokenizer.eos_token to a token that occurs in no text" in message
+
+
+def test_with_control_the_eos_of_texts_is_counted_and_not_doubled(tmp_path: Path):
+    texts = ["fine", "the END of it", "over END", "END", ""]
+    shard = tokenize(words_dataset(tmp_path, texts, special_tokens_in_text="control"))
+
+    eos = shard.manifest.details["eos_id"]
+    lists = token_lists(shard)
+    assert [ids.count(eos) for ids in lists] == [1, 2, 1, 1, 1]
+    assert all(ids[-1] == eos for ids in lists)
+    assert [shard.manifest.counts[of] for of in ("num_eos", "num_eos_in_text")] == [6, 1]
 
 
 def test_what_begins_and_ends_documents_decides_the_shard(tmp_path: Path):

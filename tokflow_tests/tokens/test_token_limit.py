@@ -11,6 +11,7 @@ from tokflow.errors import TokenizerError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.tokens import stage
+from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.outputs import problems_of, token_lists
 from tokflow_tests.tiny import EOS, build, declare, declare_texts, ids, many_ids, tokenize
@@ -121,3 +122,19 @@ def test_a_document_that_cannot_be_encoded_is_an_error_only_before_the_limit(tmp
     assert tokens(4) == [[1, 5], [2, 5]]
     with pytest.raises(TokenizerError, match="document 2: expected the EOS id 5"):
         tokens(5)
+
+
+def test_little_more_text_is_tokenized_than_the_limit_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    encoded, encode = [], DocumentEncoder.encode
+
+    def counted(self: DocumentEncoder, batch: Any) -> Any:
+        encoded.append(len(batch.rows) if batch.tokens is None else 0)
+        return encode(self, batch)
+
+    monkeypatch.setattr(source, "_MIN_READ_BYTES", 10)
+    monkeypatch.setattr(DocumentEncoder, "encode", counted)
+
+    assert len(token_lists(shard_of(tmp_path, *["eight by"] * 1_000, tokens=90))) == 10
+    assert sum(encoded) < 250  # the first 4 kB are looked at together

@@ -83,6 +83,8 @@ def test_a_url_with_a_secret_is_refused_and_not_shown(url: str):
         "simplecache::s3://me:hidden@bucket/a",
         " s3://me:hidden@bucket/a",
         "s3:/me:hidden@bucket",
+        "https://server/store",  # to which nothing is written
+        "hf://datasets/org/name",
     ],
 )
 def test_a_url_that_is_none_is_refused_and_not_taken_for_a_folder(url: str):
