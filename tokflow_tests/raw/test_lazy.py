@@ -162,10 +162,13 @@ def test_a_file_whose_versions_cannot_be_told_apart_is_fetched_whole(
 def test_a_password_is_in_the_memory_of_a_run_alone(server: Server, tmp_path: Path):
     serve(server, "a.jsonl")
     url = server.url.replace("//", "//me:hunter2@") + "?key=hunter2"
-    raw = read_raw_file(source_of(url, "a.jsonl"), store=tmp_path, as_read=True)
+    source = source_of(url, "a.jsonl")
+    raw = read_raw_file(source, store=tmp_path, as_read=True)
     first(raw, 1)
 
-    told = f"{raw!r} {raw.path!r} {raw.path} {raw.version} {raw.described} {raw.remote!r}"
+    assert raw.remote is not None
+    seen = source, raw, raw.path, raw.remote, raw.remote.access, raw.version, raw.described
+    told = f"{raw.path} {seen!r}"
     kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert kept
     assert not any(b"hunter2" in content for content in [*kept, told.encode()])

@@ -201,6 +201,7 @@ def test_what_was_read_of_a_mapped_file_is_given_back_and_read_again(tmp_path: P
     source = TokenSource((mapped(path, np.dtype("<u2")),))
     run = source.take(np.array([1]), np.array([3_999_999]))
     total = int(run.sum(dtype=np.int64))
+    assert not run.flags.writeable  # whoever changes tokens has a copy
     assert resident_bytes(path) > 7_000_000
 
     source.release()

@@ -100,6 +100,13 @@ def test_a_path_whose_tokenizer_is_code_is_shown_without_running_it(
     assert (folder / "ran").exists()
 
 
+def test_verify_of_a_dataset_that_consents_loads_its_tokenizer(folder: Path):
+    verified = run("verify", "--config", folder / "dataset.yaml")
+
+    assert (verified.exit_code, "not checked" in verified.stdout) == (0, False)
+    assert (folder / "ran").exists()
+
+
 @pytest.mark.parametrize("command", ["tokenizers", "run", "verify"])
 def test_code_in_the_store_of_a_dataset_that_does_not_consent_never_runs(
     command: str, folder: Path

@@ -124,4 +124,6 @@ def test_reading_ahead_may_end_at_a_large_item():
     items = read_ahead(range(9), is_large=lambda item: True)
 
     assert next(items) == 0
-    items.close()  # the thread that waits to go on ends too
+    time.sleep(0.05)  # until the thread waits for the next to be asked for
+    items.close()
+    assert threads() == []
