@@ -17,7 +17,7 @@ from tokflow.components import make_definitions, recorded_build
 from tokflow.components.instance import PROCESS_TAG
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow_tests.cli.commands import run
+from tokflow_tests.cli.commands import refused, run
 from tokflow_tests.cli.test_imports import BY_PARQUET, HEAVY, modules_of, other_formats
 from tokflow_tests.projects import declare_in, load_declared, make_project
 from tokflow_tests.tiny import SMALL, TEXTS, declare_small, write_raw
@@ -137,6 +137,17 @@ def test_what_a_recheck_finds_is_a_problem_of_every_run_until_it_is_fixed(built:
     fixed = run("run", "small", "--recheck")
     assert fixed.exit_code == 0
     assert fixed.stdout.endswith("all checks were computed again and found nothing wrong\n")
+
+
+def test_a_history_that_cannot_be_opened_is_an_error_with_a_way_out(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "missing"))
+
+    said = refused("run", "small")
+
+    assert said.startswith("error: the history of Dagster: ")
+    assert "`tokflow run --config FILE`" in said
 
 
 def test_one_partition_is_recorded_alone_and_a_bad_file_makes_a_failed_run(

@@ -520,6 +520,19 @@ def test_another_seed_makes_the_files_again_of_which_not_all_is_taken(tmp_path: 
     assert new == ["prose/c.jsonl"]
 
 
+def test_more_tokens_take_all_that_fewer_take_and_another_seed_others(tmp_path: Path):
+    taken = []
+    for num, seed in ((20, 0), (40, 0), (60, 0), (40, 1)):
+        sources = {"prose": {"tokens": num}}
+        build(dataset := declare_mixture(tmp_path, {"sources": sources, "seed": seed}))
+        taken.append({*documents_of(dataset, "train")})
+
+    *of_seed, others = taken
+    assert [len(of) for of in of_seed] == [5, 10, 15]
+    assert of_seed[0] < of_seed[1] < of_seed[2]
+    assert others != of_seed[1]
+
+
 def test_a_source_whose_limit_is_of_all_files_gives_those_that_the_limit_takes(tmp_path: Path):
     files = {f"{n}.jsonl": [f"{n}a", f"{n}b"] for n in range(4)}
     limit = {"limit": {"documents": 3, "scope": "dataset"}}
