@@ -2,6 +2,7 @@
 
 import hashlib
 import shlex
+from math import ceil
 from typing import Any
 
 import dagster as dg
@@ -9,11 +10,15 @@ import dagster as dg
 from tokflow.components.dagster_names import REPORT, asset_key, asset_keys
 from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
-from tokflow.components.reports import Report, for_shell, small_picture, whole_pictures
+from tokflow.components.reports import MAX_CHARACTERS, Report, breakable, escaped, for_shell
 from tokflow.errors import MissingOutputError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
-from tokflow.shown import size, viewer_command
+from tokflow.shown import clipped, size, viewer_command
+from tokflow.views.picture import Picture, shortened_name
+
+BAR_WIDTH = 6
+"""Characters of the longest bar of a picture."""
 
 
 def report_page(dataset: Dataset) -> Report:
@@ -43,11 +48,16 @@ def report_page(dataset: Dataset) -> Report:
             else f"python -m webbrowser {shlex.quote(shown)}"
         ),
         "viewers": for_shell(*map(viewer_command, exports)),
-        "pictures": whole_pictures(page.pictures),
-        **{of.name: small_picture(of) for of in page.pictures},
+        "pictures": dg.MetadataValue.md("\n\n".join(map(_whole, page.pictures))),
+        **{of.name: _small(of) for of in page.pictures},
     }
     version = hashlib.sha256(page.html).hexdigest()
     return Report(version, metadata, f"report: {size(len(page.html))}")
+
+
+def _whole(picture: Picture) -> str:
+    """Return a picture in full, which Dagster shows behind a link."""
+    return f"**{escaped(picture.title)}**\n\n{picture.markdown()}\n\n{escaped(picture.note)}"
 
 
 def record_pages(
@@ -95,3 +105,15 @@ def _is_begun(dataset: Dataset) -> bool:
     graph = graph_of(dataset, offline=True)
     first = next(of for of in dataset.stages if of.is_of_file)
     return any(of.is_made for of in graph.outputs_of(first.name, graph.partitions))
+
+
+def _small(picture: Picture) -> dg.MarkdownMetadataValue:
+    """Return the bars of a picture of the report, with its note, as a table that Dagster shows
+    without a click; of another picture the note."""
+    lines = [
+        f"| {breakable(escaped(shortened_name(name)))} "
+        f"| {'▇' * ceil(BAR_WIDTH * length / picture.full)} | {escaped(words)} |"
+        for name, length, words in picture.bars
+    ]
+    table = "\n".join(["| | | |", "|:--|:--|:--|", *lines, "", ""]) if lines else ""
+    return dg.MetadataValue.md(clipped(f"{table}{escaped(picture.note)}", MAX_CHARACTERS))

@@ -13,7 +13,6 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from math import ceil
 from typing import Any
 
 import dagster as dg
@@ -42,16 +41,12 @@ from tokflow.store.tables import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME
-from tokflow.views.picture import Picture, shortened_name
 
 WIDTH = 30
 """Characters of a line that is not cut where the window has 1,280 px."""
 
 WORD_WIDTH = 8
 """Characters of a word that stand on one line of a narrow table; a longer one may go on below."""
-
-BAR_WIDTH = 6
-"""Characters of the longest bar of a picture."""
 
 MAX_CHARACTERS = 999
 """Characters of markdown that Dagster 1.13 shows; it puts longer markdown behind a link."""
@@ -324,7 +319,7 @@ def _lines(row: Mapping[str, Any]) -> Iterator[str]:
     for name in shown_columns([row]):
         if shown := escaped(_shown(name, row[name])):
             is_number = isinstance(row[name], int | float)
-            yield f"| {escaped(label(name))} | {shown if is_number else _breakable(shown)} |"
+            yield f"| {escaped(label(name))} | {shown if is_number else breakable(shown)} |"
 
 
 def _shown(name: str, value: Any) -> str:
@@ -340,7 +335,7 @@ def rows_table(
     names = shown_columns(rows[:max_rows])
     headings = [*map(label, names)]
     lines = [
-        [_breakable(_shown(of, row.get(of)), 14 if of == "text" else WORD_WIDTH) for of in names]
+        [breakable(_shown(of, row.get(of)), 14 if of == "text" else WORD_WIDTH) for of in names]
         for row in rows[:max_rows]
     ]
     if len(rows) > max_rows:
@@ -350,7 +345,7 @@ def rows_table(
     return dg.MetadataValue.table(records, schema=schema)
 
 
-def _breakable(text: str, width: int = WORD_WIDTH) -> str:
+def breakable(text: str, width: int = WORD_WIDTH) -> str:
     """Return a text, or markdown, whose long words may go on in the next line, at best after a
     sign."""
 
@@ -390,21 +385,3 @@ def escaped(text: str) -> str:
     """Return `text` as markdown that shows just it on one line, wherever it comes from."""
     line = " ".join(printable(text, keep="\n\t").split())
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", line)
-
-
-def small_picture(picture: Picture) -> dg.MarkdownMetadataValue:
-    """Return the bars of a picture of the report, with its note, as a table that Dagster shows
-    without a click; of another picture the note."""
-    lines = [
-        f"| {_breakable(escaped(shortened_name(name)))} "
-        f"| {'▇' * ceil(BAR_WIDTH * length / picture.full)} | {escaped(words)} |"
-        for name, length, words in picture.bars
-    ]
-    table = "\n".join(["| | | |", "|:--|:--|:--|", *lines, "", ""]) if lines else ""
-    return dg.MetadataValue.md(clipped(f"{table}{escaped(picture.note)}", MAX_CHARACTERS))
-
-
-def whole_pictures(pictures: Sequence[Picture]) -> dg.MarkdownMetadataValue:
-    """Return the pictures of the report in full, which Dagster shows behind a link."""
-    said = (f"**{escaped(of.title)}**\n\n{of.markdown()}\n\n{escaped(of.note)}" for of in pictures)
-    return dg.MetadataValue.md("\n\n".join(said))

@@ -1,7 +1,7 @@
 """Options that many formats have: names of files, their sizes, columns; limits that are kept."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
@@ -13,7 +13,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Wi
 
 from tokflow.errors import ConfigError, nearest
 from tokflow.store.config import Config, Count, Listed, Size, check_name
-from tokflow.store.manifest import Recipe
 
 
 def _checked(name: str, *, marks: str) -> str:
@@ -58,8 +57,7 @@ def names_in_files(
 def equal_sizes(total: int, per_file: int) -> list[int]:
     """Return the sizes of the files that `total` values fill, `per_file` each; the last has the
     rest. Empty where there is nothing."""
-    full, rest = divmod(total, per_file)
-    return [per_file] * full + ([rest] if rest else [])
+    return [min(per_file, total - start) for start in range(0, total, per_file)]
 
 
 def even_sizes(total: int, num: int) -> list[int]:
@@ -101,9 +99,8 @@ def batches_of(
     arrays: Iterator[npt.NDArray[Any]], total: int, size: int
 ) -> Iterator[npt.NDArray[Any]]:
     """Yield what the arrays hold, `size` of `total` values each time, however long they are."""
-    for taken in cut(arrays, equal_sizes(total, size)):
-        if batch := list(taken):
-            yield np.concatenate(batch)
+    batches = map(list, cut(arrays, equal_sizes(total, size)))
+    yield from (np.concatenate(batch) for batch in batches if batch)
 
 
 def files_together(files: Sequence[tuple[str, int]], most: int) -> list[slice]:
@@ -300,8 +297,8 @@ def check_level(compression: str, level: int | None) -> None:
 
     Raises: ConfigError.
     """
-    largest = LARGEST_LEVEL.get(compression)
-    if level is None or (largest is not None and 1 <= level <= largest):
+    largest = LARGEST_LEVEL.get(compression, 0)
+    if level is None or 1 <= level <= largest:
         return
     raise ConfigError(
         where="compression_level",
@@ -331,15 +328,6 @@ Padding: TypeAlias = Annotated[
 ]
 """The padding of each row, as options have it; `true` and `false`, which recipes have too, are max
 and none."""
-
-
-def undivided(recipe: Recipe) -> Recipe:
-    """Return the recipe of an export without the options that divide it into files, which change
-    neither what it holds nor the order."""
-    options = recipe.config.get("options", {}).items()
-    left = {name: of for name, of in options if name not in ShardOptions.model_fields}
-    config = {**recipe.config, "options": left} if options else recipe.config
-    return replace(recipe, config=config)
 
 
 class ByFileOptions(ShardOptions):

@@ -337,9 +337,8 @@ class Export(InStore):
         return self.to_arrow(part, columns, limit).to_pandas()
 
     def _error(self, where: str, expected: str, found: str, remedy: str) -> ConfigError:
-        return ConfigError(
-            where=f"{self.folder}{where}", expected=expected, found=found, remedy=remedy
-        )
+        place = f"{self.folder}{where}"
+        return ConfigError(where=place, expected=expected, found=found, remedy=remedy)
 
     def _check_made_of(self, made_of: str, *, instead: str) -> None:
         if self.layout.made_of != made_of:
@@ -350,11 +349,9 @@ class Export(InStore):
 
 def _whole(fields: Arrays) -> Sequences:
     shape = fields["token_ids"].shape
-    whole = {
-        "segment_ids": np.broadcast_to(np.int32(1), shape),
-        "position_ids": np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape),
-        **fields,
-    }
+    ones, places = np.int32(1), np.arange(shape[1], dtype=np.int32)
+    each: dict[str, Any] = {"segment_ids": ones, "position_ids": places}
+    whole = {**{name: np.broadcast_to(of, shape) for name, of in each.items()}, **fields}
     return Sequences(**{"loss_mask": whole["segment_ids"] != 0, **whole})
 
 
@@ -377,14 +374,13 @@ def find_export(path: str | Path | StoredOutput) -> StoredOutput:
     except MissingOutputError as error:
         found = error.found
     store.refresh_dataset(path)
-    at = path.resolve()
-    exports = (sorted(above.glob(f"exports/*/{LATEST}")) for above in (at, *at.parents))
+    above = (path.resolve(), *path.resolve().parents)
+    exports = (sorted(of.glob(f"exports/*/{LATEST}")) for of in above)
     near = [store.shown(link.parent) for link in next(filter(None, exports), [])]
-    remedy = "name the folder of one, <store>/<dataset>/exports/<name>, which `tokflow run` makes"
-    remedy = f"name one of {first_five(near)}" if near else remedy
-    raise MissingOutputError(
-        where=path, expected="the folder of an export", found=found, remedy=remedy
-    )
+    folder = "the folder of one, <store>/<dataset>/exports/<name>, which `tokflow run` makes"
+    remedy = f"name {f'one of {first_five(near)}' if near else folder}"
+    expected = "the folder of an export"
+    raise MissingOutputError(where=path, expected=expected, found=found, remedy=remedy)
 
 
 def open_export(path: str | Path) -> Export:

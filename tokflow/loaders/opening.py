@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import FORMATS, Arrays, Export, Portion, damaged_file
-from tokflow.exports.options import undivided
+from tokflow.exports.options import ShardOptions
 from tokflow.exports.reading import is_export
 from tokflow.loaders.samples import Numbers, StoredFile, fetch
 from tokflow.pools.cores import renew_in_forks
 from tokflow.pools.memory import free_bytes
 from tokflow.store.integrity import Stored
+from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
 from tokflow.store.tables import offsets_of, read_table, to_numpy
@@ -222,7 +223,7 @@ class OpenedRows:
     def fingerprint(self) -> str:
         """sha256 of what decides its rows: another content, part or length is another one; another
         division of an export into files is not."""
-        output, part = undivided(self.stored.manifest.recipe).fingerprint, self.opening.part
+        output, part = _undivided(self.stored.manifest.recipe).fingerprint, self.opening.part
         own = json.dumps([ROWS_VERSION, output, part, *self._decides])
         return hashlib.sha256(own.encode()).hexdigest()
 
@@ -372,3 +373,12 @@ def lost(where: str, output: Stored, needed: Sequence[str]) -> ConfigError:
         found=f"{details['format']}, which loses that",
         remedy=f"leave it out, or open one of the formats {', '.join(formats)}, which keep it",
     )
+
+
+def _undivided(recipe: Recipe) -> Recipe:
+    """Return the recipe of an export without the options that divide it into files, which change
+    neither what it holds nor the order."""
+    options = recipe.config.get("options", {}).items()
+    left = {name: of for name, of in options if name not in ShardOptions.model_fields}
+    config = {**recipe.config, "options": left} if options else recipe.config
+    return replace(recipe, config=config)

@@ -113,10 +113,8 @@ def verify_path(
 
 def _ordinal(stages: tuple[Stage, ...], found: StoredOutput | Unreadable) -> int:
     """Return by what is sorted: what cannot be read, the stages in their order."""
-    if isinstance(found, StoredOutput):
-        step = stage_of(stages, found.manifest)
-        return 1 + stages.index(step) if step else 0
-    return 0
+    step = stage_of(stages, found.manifest) if isinstance(found, StoredOutput) else None
+    return 1 + stages.index(step) if step else 0
 
 
 def _unreadable(folder: Path, error: Exception) -> Verification:
