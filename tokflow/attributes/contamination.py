@@ -25,7 +25,7 @@ from tokflow.near_duplicates.ngrams import (
 )
 from tokflow.raw import RawFile
 from tokflow.raw.files import check_unchanged
-from tokflow.store.tables import to_arrow, to_numpy
+from tokflow.store.tables import to_arrow, to_numpy, to_texts
 from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -43,11 +43,22 @@ and the like are in every corpus."""
 LEAST_SHARE = 0.1
 """Share of the n-grams of a text from which a match is told by itself."""
 
+MOST_TEXTS = 8
+"""Texts that may share an n-gram; what more of them share is an instruction, and no question."""
+
 FILTER_BITS = 24
 """Bits of a hash that are looked up first: most n-grams end there."""
 
 NAMED = 20
 """Texts that are too short which are named."""
+
+MATCHES = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("document", "text")),
+        ("share", pa.float64()),
+        *((name, pa.int64()) for name in ("run", "place", "length")),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +84,22 @@ def read_evaluation(
 ) -> tuple[list[tuple[str, int]], tuple[Evaluation, ...]]:
     """Return the file and row of each evaluation text, and their n-grams by length.
 
+    Text number i has two spellings, 2 * i and 2 * i + 1: as it is, and behind a space, where many
+    tokenizers make another first token. Of equal texts the first counts.
+
     Raises: ConfigError where there is none; errors of reading and tokenizing them.
     """
     engine = open_engine(tokenizer)
-    names: list[tuple[str, int]] = []
-    tokens: list[npt.NDArray[np.unsignedinteger]] = []
+    texts: dict[str, tuple[str, int]] = {}
     for key, file in files:
         source = DocumentSource([Path(file.path)], DocumentsConfig(text=text))
         for batch in source.batches():
-            tokens += engine.encode(batch.texts).documents()
-            names += [(key, int(row)) for row in batch.rows]
+            for row, of in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True):
+                texts.setdefault(of, (key, row))
         check_unchanged(file)
+    names = [*texts.values()]
+    spellings = to_texts([spelling for of in texts for spelling in (of, f" {of}")])
+    tokens = engine.encode(spellings).documents()
     if not names:
         raise ConfigError(
             where=", ".join(key for key, _ in files),
@@ -101,78 +117,69 @@ def _ngrams(
     n: int, numbers: list[int], tokens: list[npt.NDArray[np.unsignedinteger]]
 ) -> Evaluation:
     """Return the n-grams of some texts, without those of few distinct tokens."""
-    sizes = np.zeros(len(tokens), dtype=np.int64)
     hashes, texts = [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=np.int64)]
     for number in numbers:
         if len(tokens[number]) >= n:
             windows = np.sort(np.lib.stride_tricks.sliding_window_view(tokens[number], n), axis=1)
             num_distinct = 1 + np.count_nonzero(np.diff(windows, axis=1), axis=1)
             some = np.unique(ngram_hashes(tokens[number], n)[num_distinct >= LEAST_DISTINCT * n])
-            sizes[number] = len(some)
             hashes.append(some)
             texts.append(np.full(len(some), number))
-    every = np.concatenate(hashes)
+    every, of_texts = np.concatenate(hashes), np.concatenate(texts)
     order = np.argsort(every, kind="stable")
+    _, place, num = np.unique(every[order], return_inverse=True, return_counts=True)
+    order = order[num[place] <= 2 * MOST_TEXTS]  # each has two spellings
     known, starts = np.unique(every[order], return_index=True)
     may_have = np.zeros(2**FILTER_BITS, dtype=bool)
     may_have[known >> np.uint64(64 - FILTER_BITS)] = True
-    edges = np.append(starts, len(every))
-    return Evaluation(n, known, edges, np.concatenate(texts)[order], sizes, may_have)
+    edges = np.append(starts, len(order))
+    sizes = np.bincount(of_texts[order], minlength=len(tokens))
+    return Evaluation(n, known, edges, of_texts[order], sizes, may_have)
 
 
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """Documents and the evaluation texts of which they have n-grams, by document and text."""
-
-    documents: Numbers
-    texts: Numbers
-    shares: npt.NDArray[np.float64]
-    """Of the distinct n-grams of the text."""
-    runs: Numbers
-    """Tokens of the longest run of a document that is n-grams of the text."""
-    places: Numbers
-    """The first n-gram's token, from the beginning of the document."""
-
-
-def find_matches(evaluation: Evaluation, tokens: Texts) -> Matches:
-    """Return which documents have n-grams of which evaluation texts."""
-    n, found = evaluation.n, [np.zeros((4, 0), dtype=np.int64)]
+def find_matches(evaluation: Evaluation, tokens: Texts) -> pa.Table:
+    """Return which documents have n-grams of which evaluation texts: a row for each document and
+    text, by these, with share, of the distinct n-grams of the text; run, tokens of the longest run
+    that is n-grams of it; place, where the first one begins in the document; length, of an n-gram.
+    """
+    tables = [MATCHES.empty_table()]
     for some in batches(tokens.lengths):
         within = np.arange(some.start, some.stop)
-        hashes, num = ngrams_within(tokens.read(within), tokens.lengths[some], n)
-        at = np.flatnonzero(evaluation.may_have[hashes >> np.uint64(64 - FILTER_BITS)])
-        of = np.searchsorted(evaluation.hashes, hashes[at])
-        is_known = of < len(evaluation.hashes)
-        is_known[is_known] = evaluation.hashes[of[is_known]] == hashes[at[is_known]]
-        at, of = at[is_known], of[is_known]
-        ends = np.cumsum(num)
-        document = np.searchsorted(ends, at, side="right")
-        place = at - (ends - num)[document]
-        num_texts = np.diff(evaluation.edges)[of]  # a hit for each text that has the n-gram
-        hit = np.repeat(np.arange(len(at)), num_texts)
-        inside = np.arange(len(hit)) - np.repeat(np.cumsum(num_texts) - num_texts, num_texts)
-        text = evaluation.texts[evaluation.edges[of[hit]] + inside]
-        found.append(np.stack([document[hit] + some.start, text, place[hit], of[hit]]))
-    document, text, place, gram = np.concatenate(found, axis=1)
+        hashes, num = ngrams_within(tokens.read(within), tokens.lengths[some], evaluation.n)
+        tables.append(_matches_of(evaluation, hashes, num, some.start))
+    return pa.concat_tables(tables)
+
+
+def _matches_of(evaluation: Evaluation, hashes: Hashes, num: Numbers, first: int) -> pa.Table:
+    """Return the rows of documents that have these n-grams, so many each, from the `first` on."""
+    at = np.flatnonzero(evaluation.may_have[hashes >> np.uint64(64 - FILTER_BITS)])
+    of = np.searchsorted(evaluation.hashes, hashes[at])
+    is_known = of < len(evaluation.hashes)
+    is_known[is_known] = evaluation.hashes[of[is_known]] == hashes[at[is_known]]
+    at, of = at[is_known], of[is_known]
+    ends = np.cumsum(num)
+    document = np.searchsorted(ends, at, side="right")
+    place = at - (ends - num)[document]
+    num_texts = np.diff(evaluation.edges)[of]  # a hit for each text that has the n-gram
+    hit = np.repeat(np.arange(len(at)), num_texts)
+    inside = np.arange(len(hit)) - np.repeat(np.cumsum(num_texts) - num_texts, num_texts)
+    text = evaluation.texts[evaluation.edges[of[hit]] + inside]
+    document, place, gram = document[hit] + first, place[hit], of[hit]
     order = np.lexsort((place, text, document))
     document, text, place, gram = document[order], text[order], place[order], gram[order]
     is_pair = np.ones(len(order), dtype=bool)
     is_pair[1:] = (document[1:] != document[:-1]) | (text[1:] != text[:-1])
-    pair = np.cumsum(is_pair) - 1
-    firsts = np.flatnonzero(is_pair)
+    pair, firsts = np.cumsum(is_pair) - 1, np.flatnonzero(is_pair)
     distinct = np.unique(np.stack([pair, gram]), axis=1)[0]
     is_run = is_pair.copy()
     is_run[1:] |= place[1:] != place[:-1] + 1
     starts = np.flatnonzero(is_run)
-    runs = np.zeros(len(firsts), dtype=np.int64)
-    np.maximum.at(runs, pair[starts], np.diff([*starts, len(order)]) + n - 1)
-    return Matches(
-        documents=document[firsts],
-        texts=text[firsts],
-        shares=np.bincount(distinct, minlength=len(firsts)) / evaluation.sizes[text[firsts]],
-        runs=runs,
-        places=place[firsts],
-    )
+    run = np.zeros(len(firsts), dtype=np.int64)
+    np.maximum.at(run, pair[starts], np.diff([*starts, len(order)]) + evaluation.n - 1)
+    share = np.bincount(distinct, minlength=len(firsts)) / evaluation.sizes[text[firsts]]
+    length = np.full(len(firsts), evaluation.n)
+    columns = (document[firsts], text[firsts], share, run, place[firsts], length)
+    return pa.Table.from_arrays([to_arrow(of) for of in columns], schema=MATCHES)
 
 
 def compare(
@@ -189,9 +196,16 @@ def compare(
     names, evaluations = read_evaluation(tuple(files.items()), config.text, tokenizer)
     labels = pa.array([f"{key}, row {row}" for key, row in names], pa.string())
     tokens = texts_of(shard)
-    found = pa.concat_tables(_told(of, find_matches(of, tokens)) for of in evaluations)
+    found = pa.concat_tables(find_matches(of, tokens) for of in evaluations)
+    spelling = to_numpy(found["text"])
+    found = found.set_column(1, "text", to_arrow(spelling // 2))
+    of_text = [("document", "ascending"), ("text", "ascending"), ("share", "descending")]
+    found = found.sort_by(of_text)
+    pairs = np.stack([to_numpy(found["document"]), to_numpy(found["text"])])
+    is_first = np.ones(len(found), dtype=bool)
+    is_first[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
     order = [("document", "ascending"), ("share", "descending"), ("text", "ascending")]
-    found = found.sort_by(order)
+    found = found.filter(to_arrow(is_first)).sort_by(order)  # the spelling that has more
     documents, shares = to_numpy(found["document"]), to_numpy(found["share"])
     best = np.unique(documents, return_index=True)[1]
     share, run = np.zeros(len(tokens.lengths)), np.zeros(len(tokens.lengths))
@@ -201,7 +215,7 @@ def compare(
     contaminated_by = labels.take(pc.if_else(to_arrow(by >= 0), to_arrow(by), None))
     columns = [to_arrow(share), contaminated_by, to_arrow(run)]
     schema = pa.schema({name: TYPES[kind] for name, kind in OF_EVALUATION.items()})
-    sizes = sum(of.sizes for of in evaluations)
+    sizes = np.sum([of.sizes for of in evaluations], axis=0).reshape(-1, 2).sum(axis=1)
     short = [labels[at].as_py() for at in np.flatnonzero(sizes == 0).tolist()]
     return Aligned(
         columns=pa.table(columns, schema=schema),
@@ -213,21 +227,6 @@ def compare(
             "num_contaminated": int(np.count_nonzero(share >= 2 * LEAST_SHARE)),
         },
         details={"too_short": short[:NAMED]},
-    )
-
-
-def _told(evaluation: Evaluation, matches: Matches) -> pa.Table:
-    """Return matches as a table, with the length of their n-grams."""
-    length = np.full(len(matches.documents), evaluation.n)
-    return pa.table(
-        {
-            "document": to_arrow(matches.documents),
-            "text": to_arrow(matches.texts),
-            "share": to_arrow(matches.shares),
-            "run": to_arrow(matches.runs),
-            "place": to_arrow(matches.places),
-            "length": to_arrow(length),
-        }
     )
 
 

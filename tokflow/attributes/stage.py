@@ -60,7 +60,7 @@ class AttributesStage(Stage):
             return _recipe(_config(making), {"module": source.sha256, "texts": texts}, {})
         parents = {"tokens": making.input("tokens").fingerprint}
         if _config(making).evaluation:
-            decides = {"evaluation": source.digest([]), "text": _config(making).text}
+            decides = {"evaluation": source.named_digest(), "text": _config(making).text}
             return _recipe(_config(making), decides, parents)
         return _recipe(_config(making), {"tables": source.digest(_raw_files(making))}, parents)
 
@@ -135,6 +135,11 @@ class _Tables:
     def digest(self, raw_files: Sequence[str]) -> str:
         """Return the digest of the tables of some raw files."""
         return _digest_of(self.of(raw_files)) if self.are_own else self._digest_of_all
+
+    def named_digest(self) -> str:
+        """Return the digest of all tables and of their names."""
+        each = (f"{key}\0{of.sha256}" for key, of in self.files.items())
+        return hashlib.sha256("\n".join(each).encode()).hexdigest()
 
     @cached_property
     def _digest_of_all(self) -> str:

@@ -1,6 +1,6 @@
 """Section `near_duplicates` of a dataset's YAML."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -11,11 +11,14 @@ COPIES = ("duplicate", "near_duplicate")
 """What `select` leaves out by `not NAME`, a term of the outermost `and`: which document goes for
 the sake of another is decided among those that all other terms keep."""
 
-MAX_BANDS = 1_000
+MAX_SLOTS = 512
+"""Numbers of a signature; more would only take time."""
 
 
 class NearDuplicatesConfig(Config):
     """Texts that are nearly the same; `select: not near_duplicate` keeps one of them."""
+
+    section: ClassVar[str] = "near_duplicates"
 
     threshold: Annotated[float, Field(ge=0.1, le=1)] | None = None
     """Jaccard similarity from which two texts are near-duplicates: n-grams of tokens that both
@@ -27,10 +30,20 @@ class NearDuplicatesConfig(Config):
     """
     ngram: Count = 5
     """Tokens of an n-gram; a shorter text has copies only."""
-    bands: Annotated[int, Field(ge=1, le=MAX_BANDS)] = 25
+    bands: Annotated[int, Field(ge=1, le=MAX_SLOTS)] = 25
     """Bands of a signature: more find more pairs, and take time and 8 bytes a document each."""
     rows: Annotated[int, Field(ge=1, le=100)] = 5
     """Numbers of a signature in each band: more find fewer pairs that are not alike."""
+
+    def check(self) -> None:
+        """Refuse signatures that would only take time."""
+        if self.num_slots > MAX_SLOTS:
+            raise ConfigError(
+                where="bands",
+                expected=f"at most {MAX_SLOTS} numbers in a signature, bands times rows",
+                found=f"{self.num_slots:,}",
+                remedy="lower bands or rows",
+            )
 
     @property
     def num_slots(self) -> int:

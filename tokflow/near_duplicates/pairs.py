@@ -157,14 +157,14 @@ def _samples(
         return reference.decode(texts[number].tokens.read(start, stop).tolist())
 
     order = np.argsort(similarity, kind="stable")
-    some = order[np.unique(np.linspace(0, len(order) - 1, NUM_SAMPLES).astype(np.int64))]
+    places = np.linspace(0, len(order) - 1, min(NUM_SAMPLES, len(order))).astype(np.int64)
     return [
         {
             "similarity": round(float(similarity[of]), 3),
             "text": beginning(pairs[of, 0]),
             "other": beginning(pairs[of, 1]),
         }
-        for of in (some if len(order) else ())
+        for of in order[places]
     ]
 
 

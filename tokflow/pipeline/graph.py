@@ -20,7 +20,7 @@ from tokflow.pipeline.raw_files import (
     list_files,
     unknown_key,
 )
-from tokflow.pipeline.stages import up_to
+from tokflow.pipeline.stages import needed_for
 from tokflow.pipeline.supervision import check_supervised
 from tokflow.raw import (
     BadFile,
@@ -243,11 +243,15 @@ class BuildGraph:
         self, keys: Sequence[str] | None = None, *, until: str | None = None
     ) -> Iterator[Output]:
         """Yield every output of the partitions `keys`, by default of all, and of the dataset, in
-        the order of the stages and of the keys, up to the stage `until`: what an output is made
-        from comes before it. Those of the sources of a mixture are not among them."""
+        the order of the stages and of the keys: what an output is made from comes before it. Those
+        of the sources of a mixture are not among them. `until`: only those of this stage, and what
+        they are made from."""
         known = list(self.partitions) if keys is None else keys
-        for step in self.stages if until is None else up_to(until, self.stages):
-            yield from self.outputs_of(step.name, known)
+        needed = None if until is None else needed_for([(until, "")], self.dataset)
+        for step in self.stages:
+            for output in self.outputs_of(step.name, known):
+                if needed is None or (output.stage, output.variant) in needed:
+                    yield output
 
     def outputs_of(self, stage: str, keys: Iterable[str]) -> Iterator[Output]:
         """Yield the outputs of a stage, those of raw files for the partitions `keys`."""

@@ -346,9 +346,16 @@ class Build:
             return True
         if not of_all:
             return True
+        if self.failed:
+            return False
         is_partial = self.only is not None and self.asked is None
-        is_built = not (is_partial and self.graph.unbuilt(self.graph.partitions))
-        return is_built and not self.failed
+        keys = self.graph.partitions if is_partial else ()
+        return all(
+            self.graph.output(of.stage, key, of.variant).is_made
+            and not self.graph.lacks_tokens(self.graph.tokens(key))
+            for of in of_all
+            for key in keys
+        )
 
     def _are_all_there(self, stage: str, of: Input) -> Generator[StageFailure, None, bool]:
         """Return whether the outputs of all partitions are there; what is missing is reported once,

@@ -43,7 +43,7 @@ def grams(text: str, n: int) -> list[bytes]:
 def expected(text: str, evaluation: list[str]) -> tuple[float, int]:
     """Return share and run by brute force, over all evaluation texts."""
     best = (0.0, 0)
-    for of in evaluation:
+    for of in (spelling for text_ in evaluation for spelling in (text_, f" {text_}")):
         n = 8 if len(of.encode()) < 30 else 13
         known = {gram for gram in grams(of, n) if len(set(gram)) >= 0.6 * n}
         is_in = [gram in known for gram in grams(text, n)]
@@ -111,6 +111,27 @@ def test_other_evaluation_texts_make_no_token_again(tmp_path: Path):
     other = leaks(tmp_path, [LONG], [SHORT], select="contamination < 0.5")
     stages = [of.output.stage for of in make_plan(other).missing]
     assert stages == ["attributes", "selection", "split", "export"]
+
+
+def test_a_text_is_found_behind_a_space_and_by_the_name_of_its_file(tmp_path: Path):
+    vocabulary = {"kind": "trained", "vocab_size": 400}
+    texts = [f"Q: {LONG}"] * 9 + ["other"]
+    dataset = leaks(tmp_path, texts, [LONG], tokenizer=vocabulary)
+    build(dataset)
+    assert found(dataset)[0]["contamination"] > 0.9
+
+    (tmp_path / "eval/q.jsonl").rename(tmp_path / "eval/other.jsonl")
+    build(dataset)
+    assert found(dataset)[0]["contaminated_by"] == "other.jsonl, row 0"
+
+
+def test_what_many_evaluation_texts_share_counts_for_none(tmp_path: Path):
+    told = "Read the following passage and answer with one letter."
+    evaluation = [f"{told} {chr(97 + number) * 3}{LONG[number:]}" for number in range(12)]
+    dataset = leaks(tmp_path, [told, evaluation[3]], evaluation)
+    build(dataset)
+
+    assert [of["contamination"] for of in found(dataset)] == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import problems_of
-from tokflow_tests.tiny import build, declare
+from tokflow_tests.tiny import build, declare, load_dataset, write_raw, write_yaml
 
 ALL_PAIRS = {"threshold": 0.5, "bands": 128, "rows": 1, "ngram": 3}
 """Bands of one number each: pairs that are alike are missed with a probability of 2**-128."""
@@ -202,3 +202,42 @@ def test_it_is_the_same_at_a_url_and_by_several_processes(
     assert pairs_of(far).read_bytes() == pairs_of(here).read_bytes()
     assert kept(far) == kept(here)
     assert problems_of(far) == []
+
+
+def test_a_dataset_without_pairs_is_built_too(tmp_path: Path):
+    for number, texts in enumerate(([], ["alone"], ["one text", "and another one"])):
+        dataset = near(tmp_path / str(number), {"a.jsonl": texts}, "not near_duplicate")
+        build(dataset)
+
+        manifest = graph_of(dataset).output("near_duplicates").manifest()
+        assert (manifest.counts["num_pairs"], manifest.details["samples"]) == (0, [])
+        assert kept(dataset) == {"a.jsonl": [True] * len(texts)}
+
+
+def test_a_mixture_makes_of_a_source_what_it_needs_and_is_up_to_date(tmp_path: Path):
+    write_raw(tmp_path, {"a.jsonl": ["one text", "one texts", "other"]})
+    source = write_yaml(tmp_path, name="source", near_duplicates=ALL_PAIRS, exports=[])
+    source.rename(tmp_path / "source.yaml")
+    (tmp_path / "mix.yaml").write_text(
+        "{name: mix, store: store, exports: [bin], "
+        "mixture: {sources: {source: {config: source.yaml, weight: 1}}}}"
+    )
+    dataset = load_dataset(tmp_path / "mix.yaml")
+    build(dataset)
+
+    assert make_plan(dataset).is_up_to_date
+    assert not (tmp_path / "store/source/near_duplicates").exists()
+
+
+def test_partitions_that_are_built_one_by_one_are_complete_in_the_end(tmp_path: Path):
+    dataset = near(tmp_path, {"a.jsonl": ["a text"], "b.jsonl": ["a text"]}, "not near_duplicate")
+    for key in ("a.jsonl", "b.jsonl", "a.jsonl"):
+        build_dataset(dataset, partitions=[key])
+
+    assert make_plan(dataset).is_up_to_date
+
+
+def test_a_signature_of_too_many_numbers_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError) as raised:
+        near(tmp_path, {}, near_duplicates={"threshold": 0.5, "bands": 64, "rows": 9})
+    assert raised.value.where == "test: near_duplicates.bands"
