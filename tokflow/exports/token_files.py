@@ -254,14 +254,17 @@ def _is_continued(part: Part, path: Path, dtype: np.dtype[np.unsignedinteger]) -
     if not part.last or not entry:
         return False
     rest = replace(part, splits=part.splits[part.last.num_splits :])
-    with suppress(OSError), open_hashed(path) as file:
-        if file.copy(part.last.folder / path.name) == entry:
-            for array in rest.stream():
-                file.write(array.astype(dtype, copy=False))
-            if part.taken is not None:
-                part.taken["num_tokens"] += part.num_tokens - rest.num_tokens
-            return True
-    return False
+    with open_hashed(path) as file:
+        copied = None
+        with suppress(OSError):  # of a file that is gone, or on a disk that fails
+            copied = file.copy(part.last.folder / path.name)
+        if copied != entry:
+            return False
+        for array in rest.stream():
+            file.write(array.astype(dtype, copy=False))
+    if part.taken is not None:
+        part.taken["num_tokens"] += part.num_tokens - rest.num_tokens
+    return True
 
 
 @contextmanager

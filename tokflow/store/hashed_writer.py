@@ -83,19 +83,20 @@ class HashedWriter:
         return num_bytes
 
     def copy(self, path: Path) -> FileEntry:
-        """Write all of a file, which the system copies; return size and sha256 of all so far."""
+        """Write all of a file, which the system copies; return size and sha256 of all so far: those
+        of no file where the source grew or shrank meanwhile."""
         self.flush()
-        with path.open("rb") as source:
-            copy_rest(source, self._file)
-        self._file.flush()
-        if self._hashing is not None:
-            self._hashing.result()
-        self._hash(self._gathered)
-        self._gathered, self._num_gathered = [], 0
         with path.open("rb", buffering=0) as source:
+            copy_rest(source, self._file)
+            self._file.flush()
+            if self._hashing is not None:
+                self._hashing.result()
+            self._hash(self._gathered)
+            self._gathered, self._num_gathered = [], 0
+            source.seek(0)
             while data := source.read(HASH_BYTES):
                 self._hash([memoryview(data)])
-                self._num_bytes += len(data)
+        self._num_bytes = os.fstat(self._file.fileno()).st_size
         return self.entry()
 
     def _hash(self, views: Iterable[memoryview]) -> None:

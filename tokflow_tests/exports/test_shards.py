@@ -1,3 +1,4 @@
+import errno
 import operator
 import os
 import random
@@ -13,6 +14,7 @@ from tokflow.exports.formats import llmc
 from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.run import build_dataset
 from tokflow.store import hashed_writer
 from tokflow_tests.disks import flip
 from tokflow_tests.exports.exporting import export
@@ -194,6 +196,27 @@ def test_tokens_of_a_file_that_sorts_last_stand_behind_a_copy_of_the_last_export
     assert sum(copied) == min(size, 2 * num_copied)
     assert copied
     assert content(now) == content(anew)
+
+
+def test_a_disk_that_fails_behind_a_copy_of_the_last_export_is_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    export(many(tmp_path / "store", "bin", "a", "b"))
+    dataset = many(tmp_path / "store", "bin", *"abcd")
+    faults, read_bytes = [OSError(errno.EIO, "Input/output error")], Path.read_bytes
+
+    def fail_once(path: Path) -> bytes:
+        is_copied = [*(tmp_path / "store").rglob("exports/bin/.*/train.bin")]
+        if path.match("tokens/d.jsonl/*/tokens.bin") and is_copied and faults:
+            raise faults.pop()
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", fail_once)
+    built = build_dataset(dataset)
+
+    assert not faults
+    [failed] = built.failed
+    assert "Input/output error" in str(failed.error)
 
 
 @pytest.mark.parametrize(

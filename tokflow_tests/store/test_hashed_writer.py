@@ -1,4 +1,6 @@
+import shutil
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -45,3 +47,25 @@ def test_a_disk_that_is_full_when_the_last_bytes_are_written_is_an_error(tmp_pat
         HashedWriter(tmp_path / "new") as file,
     ):
         assert file.write(bytes(2_000)) == 2_000  # which wait in memory until the file is closed
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_file_that_changes_once_it_is_copied_does_not_pass_for_the_copy(
+    is_replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source, copy = tmp_path / "source", shutil.copyfileobj
+
+    def then_change(read: BinaryIO, written: BinaryIO) -> None:
+        copy(read, written)
+        if is_replaced:
+            source.unlink()
+        with source.open("ab") as file:
+            file.write(b"def")
+
+    source.write_bytes(b"abc")
+    monkeypatch.setattr(shutil, "copyfileobj", then_change)
+    with HashedWriter(tmp_path / "new") as file:
+        entry = file.copy(source)
+
+    assert (tmp_path / "new").read_bytes() == b"abc"
+    assert entry != checksum(source)
