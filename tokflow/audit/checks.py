@@ -75,6 +75,8 @@ class OutputCheck:
     is_warning: bool = False
     """True if a person should look at it; else, where it fails, a run of the assets builds nothing
     downstream, and a build of everything no export."""
+    needs_tokens: bool = False
+    """True if it is not computed where tokens were dropped; others then look at what is there."""
 
     @property
     def description(self) -> str:
@@ -93,6 +95,8 @@ class CheckOutcome:
     num_checked: int
     num_remembered: int
     """Outputs that were found well, or warned of, before, and were not looked at again."""
+    num_not_computed: int
+    """Outputs whose tokens, which the check needs, were dropped."""
 
     @property
     def problems(self) -> list[str]:
@@ -102,7 +106,12 @@ class CheckOutcome:
     @property
     def is_news(self) -> bool:
         """True if something was computed for it."""
-        return self.num_remembered < self.num_checked
+        return self.num_remembered + self.num_not_computed < self.num_checked
+
+    def not_computed(self, stage: str) -> list[str]:
+        """Say, in a list, of how many outputs of a stage it was not computed; [] if of none."""
+        num = self.num_not_computed
+        return [f"{stage} {self.name} ({num:,} of {self.num_checked:,})"] if num else []
 
 
 def _tokens_close(graph: BuildGraph, output: Output) -> list[str]:
@@ -187,15 +196,19 @@ def _sequences_close(graph: BuildGraph, output: Output) -> list[str]:
 
 def _export_is_complete(graph: BuildGraph, output: Output) -> list[str]:
     """The files can be read, and hold the tokens of the split but for those that the config drops
-    by name."""
+    by name; where these were dropped, the files have the checksums of the manifest."""
     made = output.open()
 
     def verified() -> list[str]:
         parts = parts_of(output)
+        inputs = parts[0].packed.inputs_within()
         reads_files = made.manifest.num_bytes <= MAX_READ_BYTES
-        problems = verify_export(made, parts, reads_files=reads_files)
+        is_alone = any(of.manifest.dropped for of in inputs)
+        if is_alone and reads_files:
+            raise_damage(made)
+        problems = verify_export(made, None if is_alone else parts, reads_files=reads_files)
         if problems:
-            raise_damage(made, *parts[0].packed.inputs_within())
+            raise_damage(made, *inputs)
             made.store.note_damage(made.folder)  # so that the next run makes it again
         return problems
 
@@ -211,7 +224,9 @@ def _export_has_all_files(graph: BuildGraph, output: Output) -> list[str]:
 CHECKS: Mapping[str, Mapping[str, OutputCheck]] = {
     TOKENS.name: {
         "accounting_closes": OutputCheck(find=_tokens_close),
-        "equal_to_reference": OutputCheck(find=_tokens_equal_reference, covers="sample"),
+        "equal_to_reference": OutputCheck(
+            find=_tokens_equal_reference, covers="sample", needs_tokens=True
+        ),
     },
     ATTRIBUTES.name: {"fit": OutputCheck(find=_attributes_fit, covers="all")},
     SELECTION.name: {
@@ -237,8 +252,8 @@ class _Group:
     outputs: tuple[Output, ...]
     place: str
     """Key in the memory: the output's folder below the dataset's, or the number of outputs."""
-    lacks_files: bool
-    """True if tokens were dropped that a check would read; it passed, or they would be there."""
+    lacks_tokens: bool
+    """True if tokens were dropped that it was made from."""
     digest: str | None
     """Digest of all that a check looks at; None where some of it is missing, as the check finds."""
 
@@ -248,20 +263,26 @@ class _Group:
         return self.outputs[0].name if len(self.outputs) == 1 else ""
 
 
-def recheck(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+def _num_outputs(groups: Sequence[_Group]) -> int:
+    return sum(len(of.outputs) for of in groups)
+
+
+def recheck(graph: BuildGraph, keys: Sequence[str]) -> tuple[list[str], list[str]]:
     """Compute all checks of the outputs of some files, and of exports that are there; return what
-    those find that are no warnings, each a text that begins with the stage."""
-    checker, found = Checker(graph, recheck=True), list[str]()
+    those find that are no warnings, each a text that begins with the stage, and which were not
+    computed."""
+    checker, found, not_computed = Checker(graph, recheck=True), list[str](), list[str]()
     is_built = not graph.unbuilt(graph.partitions)
     for step in graph.stages:
         stage = step.name
         outputs = graph.outputs_of(stage, keys)
         made = [of for of in outputs if (is_built or not of.is_of_all_files) and of.is_made]
         for outcome in checker.outcomes(stage, made) if made else ():
+            not_computed += outcome.not_computed(stage)
             for name, problems in outcome.findings.items() if not outcome.check.is_warning else ():
                 told = "\n".join(shortened(problems, MAX_SHOWN))
                 found.append(f"{graph.dataset.name}/{stage}{name and f' {name}'}: {told}")
-    return found
+    return found, not_computed
 
 
 class Checker:
@@ -292,6 +313,7 @@ class Checker:
         """Return what a check finds now, or found before in the same."""
         together = [tuple(outputs)] if check.covers == "all" else [(each,) for each in outputs]
         groups = [self._group(stage, some) for some in together]
+        groups = [of for of in groups if not (of.lacks_tokens and check.needs_tokens)]
         findings = {of: self._remembered(name, check, of) for of in groups}
         due = [of for of in groups if findings[of] is None]
         looked_at = self._sampled(name, due) if check.covers == "sample" else due
@@ -304,19 +326,20 @@ class Checker:
             check=check,
             findings={of.name: told for of, told in findings.items() if told},
             num_checked=len(outputs),
-            num_remembered=len(outputs) - sum(len(of.outputs) for of in due),
+            num_remembered=_num_outputs(groups) - _num_outputs(due),
+            num_not_computed=len(outputs) - _num_outputs(groups),
         )
 
     def _group(self, stage: str, outputs: tuple[Output, ...]) -> _Group:
-        place, digest, lacks_files = f"{stage} of {len(outputs):,}", None, False
+        place, digest, lacks_tokens = f"{stage} of {len(outputs):,}", None, False
         with suppress(TokflowError, OSError):
             if len(outputs) == 1:
                 place = outputs[0].folder.relative_to(self.graph.folder).as_posix()
             looked_at = [of for output in outputs for of in self._looked_at(output)]
-            lacks_files = any(of.manifest().dropped for of in looked_at)
+            lacks_tokens = any(of.manifest().dropped for of in looked_at)
             looks = [self._look(of) for of in looked_at]
             digest = hashlib.sha256("\n".join([CHECKS_VERSION, *looks]).encode()).hexdigest()[:32]
-        return _Group(outputs, place, lacks_files, digest)
+        return _Group(outputs, place, lacks_tokens, digest)
 
     def _looked_at(self, output: Output) -> Iterator[Output]:
         """Yield all outputs that the checks of one look at: itself, and what it is made from, up to
@@ -336,8 +359,6 @@ class Checker:
 
     def _remembered(self, name: str, check: OutputCheck, of: _Group) -> list[str] | None:
         """Return what was found before, of errors only that there were none."""
-        if of.lacks_files:
-            return []
         found = self._memory.find(name, of.place, of.digest) if of.digest else None
         return None if self._recheck or (found and not check.is_warning) else found
 

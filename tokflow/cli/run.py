@@ -208,6 +208,7 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
         print(f"{plan.dataset.name}: {proposed}", flush=True)
     errors = Bars(plan) if sys.stdout.isatty() and not asked.json else Errors()
     problems: list[str] = []
+    lacking: Sequence[str] = ()
     try:
         with ExitStack() as stack:
             if asked.in_dagster:
@@ -224,6 +225,7 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
                 how = {"recheck": asked.recheck, "workers": asked.workers}
                 recorded = build_recorded(plan.graph, **how, **what)
                 built, problems = recorded.built, list(recorded.problems)
+                lacking = recorded.not_computed
             else:
                 from tokflow.pipeline.run import build_dataset
 
@@ -232,9 +234,9 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
                     from tokflow.audit.checks import recheck
 
                     graph = graph_of(plan.dataset)
-                    problems = recheck(graph, graph.selected_keys(asked.partitions))
+                    problems, lacking = recheck(graph, graph.selected_keys(asked.partitions))
         if not asked.json:
-            _say_what_came(plan, built, problems, asked)
+            _say_what_came(plan, built, problems, lacking, asked)
     finally:
         errors.print_all()
         for problem in problems:
@@ -242,7 +244,13 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
     return built, problems
 
 
-def _say_what_came(plan: Plan, built: BuildResult, problems: Sequence[str], asked: _Asked) -> None:
+def _say_what_came(
+    plan: Plan,
+    built: BuildResult,
+    problems: Sequence[str],
+    not_computed: Sequence[str],
+    asked: _Asked,
+) -> None:
     if built.num_new or built.failed:
         from tokflow.cli.summary import print_summary
 
@@ -253,7 +261,10 @@ def _say_what_came(plan: Plan, built: BuildResult, problems: Sequence[str], aske
     elif not problems:
         _say_nothing_to_do(plan)
     if asked.recheck and not problems:
-        print(f"{plan.dataset.name}: all checks were computed again and found nothing wrong")
+        all_but = "all checks but those of dropped tokens" if not_computed else "all checks"
+        print(f"{plan.dataset.name}: {all_but} were computed again and found nothing wrong")
+        if not_computed:
+            print(f"{plan.dataset.name}: not computed: {', '.join(not_computed)}")
 
 
 def _say_nothing_to_do(plan: Plan) -> None:

@@ -108,6 +108,7 @@ def check_result(key: dg.AssetKey, outcome: CheckOutcome) -> dg.AssetCheckResult
     metadata: dict[str, Any] = {
         "num_checked": outcome.num_checked,
         "num_remembered": outcome.num_remembered,
+        "num_not_computed": outcome.num_not_computed,
         "num_problems": len(outcome.problems),
     }
     if outcome.findings:

@@ -100,6 +100,8 @@ class RecordedBuild:
     """Outputs that Dagster is to show as failed."""
     checks: Sequence[dg.AssetCheckResult] = ()
     """Results of the checks that the run selects, which its step is to yield."""
+    not_computed: Sequence[str] = ()
+    """Checks that need tokens which were dropped, and of how many outputs."""
 
 
 def build_in_run(
@@ -199,7 +201,8 @@ def _build_one(
     needed = needed_for(FOR_MIXTURES, dataset) if is_source else None
     red = failed_outputs(graph, built.failed, made=built.made, needed=needed) if failure else []
     checks = [*recorder.results, *check_of_files(context, dataset)]
-    return RecordedBuild(built, problems, warnings, failure, num_recorded, red, checks)
+    lacking = recorder.not_computed
+    return RecordedBuild(built, problems, warnings, failure, num_recorded, red, checks, lacking)
 
 
 def _checked(
@@ -285,6 +288,8 @@ class _Recorder(Reporter):
         """Outputs that were new to Dagster, by asset."""
         self.results: list[dg.AssetCheckResult] = []
         """Checks that the run selects."""
+        self.not_computed: list[str] = []
+        """Checks that need tokens which were dropped."""
         self._failed: dict[tuple[str, str], list[dg.AssetCheckResult]] = {}
         """Checks that fail, of each asset that was checked."""
 
@@ -384,6 +389,7 @@ class _Recorder(Reporter):
             self._failed[asset] = []
             for outcome in checker.outcomes(asset[0], self._made[asset], only=names):
                 result = check_result(key, outcome)
+                self.not_computed += outcome.not_computed(asset[0])
                 is_selected = dg.AssetCheckKey(key, outcome.name) in selected
                 if is_selected:
                     self.results.append(result)

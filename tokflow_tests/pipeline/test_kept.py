@@ -17,6 +17,7 @@ from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.remote.places import CACHE_VARIABLE
 from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.disks import flip
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import declare, load_dataset, write_raw, write_yaml
 
@@ -250,3 +251,18 @@ def test_tokens_of_a_store_at_a_url_go_there_too_and_come_again(
     for name in ("bin", "npy"):
         assert bytes_of(built, name) == bytes_of(whole, name)
     assert tokens_there(object_store) == []
+
+
+def test_a_recheck_without_tokens_computes_all_but_the_check_that_needs_them(tmp_path: Path):
+    write_raw(tmp_path, TEXTS)
+    fields: dict[str, Any] = {"raw": {"files": "raw/*"}, "split": PARTS, "exports": ["bin"]}
+    config = write_yaml(tmp_path, keep="exports", **fields)
+    built = build_dataset(load_dataset(config))
+
+    said = run("run", "--config", config, "--recheck").output
+    flip(built.export("bin").folder / "train.bin")
+    found = run("run", "--config", config, "--recheck")
+
+    assert "all checks but those of dropped tokens were computed again" in said
+    assert "not computed: tokens equal_to_reference (3 of 3)\n" in said
+    assert (found.exit_code, "train.bin" in found.output) == (1, True)

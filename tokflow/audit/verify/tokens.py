@@ -35,19 +35,21 @@ def verify_tokens(shard: TokenShard) -> list[str]:
     offsets contiguous from 0, rows ascending and, together with the rejects, without a gap, ids
     below vocab_size, BOS and EOS where each document begins and ends, as many EOS as there are
     documents and as the counts say were in the texts, a loss mask of 0 and 1, as many values of the
-    columns that are kept as documents.
+    columns that are kept as documents. Where tokens.bin was dropped, only the others.
     """
     names = DOCUMENTS_SCHEMA.names[:-1]
     table = shard.documents(names)
     columns = {name: to_numpy(table[name]) for name in names}
-    return [
+    problems = [
         *_document_problems(shard, columns),
         *_row_problems(shard, columns["row"]),
-        *_id_problems(shard, columns["token_offset"], columns["num_tokens"]),
-        *_eos_problems(shard),
-        *_mask_problems(shard),
         *_kept_problems(shard),
     ]
+    if not shard.manifest.dropped:
+        problems += _id_problems(shard, columns["token_offset"], columns["num_tokens"])
+        problems += _eos_problems(shard)
+        problems += _mask_problems(shard)
+    return problems
 
 
 def _path_of(shard: TokenShard, name: str) -> Path:

@@ -341,12 +341,12 @@ class _Verifier:
 
     def _tokens(self, found: StoredOutput) -> Result:
         """Compare a token shard with its counts and, if there is a graph, with the raw file."""
+        if problems := verify_tokens(self._ancestry.shard(found)):
+            return problems, []
         if dropped := found.manifest.dropped:
             names = " and ".join(dropped)
             return [], [f"{names}: dropped, as the exports stand; not compared with anything"]
         tokenizer = self._ancestry.tokenizer(found)
-        if problems := verify_tokens(self._ancestry.shard(found)):
-            return problems, []
         if tokenizer is None:
             return [], ["its tokenizer is not in this store"]
         if self._graph is not None:
