@@ -96,11 +96,16 @@ def shards_of(part: Part, config: ExportConfig, recipe: Recipe) -> list[FileShar
     found = []
     for own, keys, place in shards:
         parents = recipe.parents if "" in keys else {key: recipe.parents[key] for key in keys}
-        own_config = {**recipe.config, "shard": {**of_part, **place}}
+        own_config = {**_config_of(recipe), "shard": {**of_part, **place}}
         decided = replace(recipe, config=own_config, parents=parents).fingerprint
         num = len(shards) if config.layout.is_packed else 0
         found.append(FileShard(part=own, num=num, fingerprint=decided))
     return found
+
+
+def _config_of(recipe: Recipe) -> dict[str, Any]:
+    """Return what the config decides of files: not the names of bad files, which are in none."""
+    return {name: of for name, of in recipe.config.items() if name != "bad_files"}
 
 
 Decided = tuple[Part, Sequence[str], dict[str, Any]]
@@ -182,9 +187,10 @@ class LastExport:
             for first, of in zip(firsts, shards, strict=False):
                 self._found[of.fingerprint] = of, first, firsts[-1]
 
-    def has(self, shard: FileShard) -> bool:
-        """Return whether it has the files."""
-        return shard.fingerprint in self._found
+    def has(self, shard: FileShard, config: ExportConfig) -> bool:
+        """Return whether it has the files, on this disk."""
+        names = self._names(shard, 0, config)
+        return bool(names) and self._are_here(names)
 
     def link(
         self, shard: FileShard, number: int, config: ExportConfig, folder: Path
@@ -192,26 +198,32 @@ class LastExport:
         """Make links to files below `folder`, of which the first gets a number; return what they
         are, and their sizes and checksums. None where it has no such files on this disk, or a
         damaged one."""
-        names_of = FORMATS[config.format].shard_names
-        if names_of is None or not self.has(shard):
-            return None
-        written, first, num = self._found[shard.fingerprint]
-        files, names = self._stored.manifest.files, dict[str, str]()
-        for ordinal in range(len(written.files)):
-            there = names_of(shard.part, first + ordinal, num, config.options)
-            here = names_of(shard.part, number + ordinal, shard.num, config.options)
-            names |= zip(there, here, strict=True)
-        names = {name: new for name, new in names.items() if name in files}
-        if not self._are_whole(names):
+        names = self._names(shard, number, config)
+        if not names or not self._are_here(names) or not self._are_whole(names):
             return None
         for name, new in names.items():
             (folder / new).parent.mkdir(parents=True, exist_ok=True)
             self._stored.link(name, folder / new)
+        files, (written, *_) = self._stored.manifest.files, self._found[shard.fingerprint]
         return written, {new: files[name] for name, new in names.items()}
 
+    def _names(self, shard: FileShard, number: int, config: ExportConfig) -> dict[str, str]:
+        """Return the names of the files, by those that they have there; none where it has not the
+        shard."""
+        names_of, found = FORMATS[config.format].shard_names, self._found.get(shard.fingerprint)
+        if names_of is None or found is None:
+            return {}
+        (written, first, num), names = found, dict[str, str]()
+        for ordinal in range(len(written.files)):
+            there = names_of(shard.part, first + ordinal, num, config.options)
+            here = names_of(shard.part, number + ordinal, shard.num, config.options)
+            names |= zip(there, here, strict=True)
+        return {name: new for name, new in names.items() if name in self._stored.manifest.files}
+
+    def _are_here(self, names: Collection[str]) -> bool:
+        return all((self._stored.folder / name).exists() for name in names)
+
     def _are_whole(self, names: Collection[str]) -> bool:
-        if not all((self._stored.folder / name).exists() for name in names):
-            return False
         try:
             check_files(self._stored, only=names, fetches=False)
         except CorruptOutputError:
@@ -223,7 +235,7 @@ class LastExport:
         no others, in the same way."""
         then = self._stored.manifest.recipe
         keys = [str(split.manifest.partition) for split in part.splits[: len(then.parents)]]
-        is_alike = (then.version, then.config) == (recipe.version, recipe.config)
+        is_alike = (then.version, _config_of(then)) == (recipe.version, _config_of(recipe))
         is_first = then.parents == {key: recipe.parents.get(key) for key in keys}
         if part.shuffled is not None or not is_alike or not is_first:
             return None

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ SEGMENT_TOKENS = 2**25
 """Tokens of the sequences that one task writes, padding included, and at least one file: a second
 of work of the fastest format, in proportion to the 10 ms of one output more."""
 
+SEGMENT_VERSION = 2
+"""Another one where segments are written another way, so that a run that was killed before goes on
+with none of those."""
 
 Written = dict[str, list[WrittenShard]]
 """The files of each part."""
@@ -58,7 +61,8 @@ class ExportSegment:
     def recipe(self) -> Recipe:
         """The recipe of the segment: its share, of the export as a whole, whose own parents are as
         many as there are files."""
-        own = {"segment": [self.number, self.part, self.within.start, self.within.stop]}
+        within = self.within.start, self.within.stop
+        own = {"segment": [SEGMENT_VERSION, self.number, self.part, *within]}
         return replace(
             self.export,
             config={**self.export.config, **own},
@@ -107,8 +111,8 @@ class ExportWriter(Writer):
     def shares(self) -> list[ExportSegment]:
         """Return the segments that the export is made of; none where it is made as a whole.
 
-        There are none either where most files are links to those of the last export, and few are
-        written.
+        There are none either where most files are links to those of the last export, which are on
+        this disk, and few are written.
 
         Raises: as `integrity.Reading`, of the tables that tell how many sequences there are.
         """
@@ -118,12 +122,13 @@ class ExportWriter(Writer):
         inputs, num_new = self.inputs(), 0
         last = LastExport(self.last) if self.last else None
         with export_named(self.config), inputs[0].store.fetching(inputs, has_numbers=False):
-            for part in self.parts:
+            for part in self._named_parts():  # fingerprints of shards have these names
                 sizes = FORMATS[self.config.format].sizes(part.rows, self.config.options)
                 if sizes is None:
                     return []
                 shards = shards_of(part, self.config, self.recipe)
-                new = [len(of.part.within or ()) for of in shards if not (last and last.has(of))]
+                is_new = [not (last and last.has(of, self.config)) for of in shards]
+                new = [len(of.part.within or ()) for of in compress(shards, is_new)]
                 num_new += (sum(new) if shards else part.num_sequences) * part.sequence_length
                 largest = max(sizes, default=1) * part.sequence_length
                 edges = [0, *accumulate(sizes)]

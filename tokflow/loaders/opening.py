@@ -376,9 +376,10 @@ def lost(where: str, output: Stored, needed: Sequence[str]) -> ConfigError:
 
 
 def _undivided(recipe: Recipe) -> Recipe:
-    """Return the recipe of an export without the options that divide it into files, which change
-    neither what it holds nor the order."""
-    options = recipe.config.get("options", {}).items()
-    left = {name: of for name, of in options if name not in ShardOptions.model_fields}
-    config = {**recipe.config, "options": left} if options else recipe.config
+    """Return the recipe of an export without the options that divide it into files, and the names
+    of bad files, which change neither what it holds nor the order."""
+    config = {name: of for name, of in recipe.config.items() if name != "bad_files"}
+    if options := config.get("options", {}).items():
+        left = {name: of for name, of in options if name not in ShardOptions.model_fields}
+        config["options"] = left
     return replace(recipe, config=config)

@@ -7,7 +7,6 @@ the large files of a finished output, since that would change all of them.
 """
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from tokflow.store.hashed_writer import copy_rest
 from tokflow.store.listed_files import arrived, broken_file
 from tokflow.store.manifest import MANIFEST_NAME, FileEntry, is_output_name
 
@@ -34,9 +34,13 @@ class _Listed(msgspec.Struct):
 
 
 def link_file(path: Path, new: Path, entry: FileEntry) -> None:
-    """Let `new` be a file of this entry, too, or a copy where the file system has no hard links."""
+    """Let `new` be a file of this entry, too, or a copy where the file system has no hard links.
+
+    Raises: FileExistsError where `new` is there, which may be another name of a finished file.
+    """
     if not has_linked(path, new):
-        shutil.copyfile(path, new)
+        with path.open("rb") as source, new.open("xb") as file:
+            copy_rest(source, file)
         if problem := broken_file(new.parent, new.name, entry):
             raise problem
 

@@ -13,6 +13,7 @@ from tokflow.exports import Export, writing
 from tokflow.exports.formats import llmc
 from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.reading import open_export
+from tokflow.exports.writing import ExportSegment, ExportWriter
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow.store import hashed_writer
@@ -158,6 +159,28 @@ def test_a_damaged_shard_of_the_last_export_is_written_anew(tmp_path: Path):
     now, _ = export(dataset)
 
     assert content(now) == content(anew)
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_files_of_the_last_export_that_are_only_at_a_url_are_written_by_several_tasks(
+    is_here: bool, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+):
+    url, names = f"{object_store.url}/store", "abdefghij"
+    last = build(dataset_in(tmp_path, FORMATS[0], *names, store=url)).export("parquet").manifest
+    if not is_here:
+        shutil.rmtree(tmp_path / "cache")
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", last.counts["train.num_tokens"] // 2)
+    write, shares = ExportWriter.write, []
+
+    def note(writer: ExportWriter, share: ExportSegment | None, *more: Any) -> None:
+        shares.append(share)
+        write(writer, share, *more)
+
+    monkeypatch.setattr(ExportWriter, "write", note)
+    build_dataset(dataset_in(tmp_path, FORMATS[0], *names, "c", store=url), jobs=1)
+
+    assert (shares == [None]) == is_here
+    assert len(shares) == 1 or not is_here
 
 
 def test_shards_that_are_only_at_a_url_are_written_anew(tmp_path: Path, object_store: ObjectStore):

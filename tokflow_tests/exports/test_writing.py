@@ -143,6 +143,19 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
     assert (first, made[3:]) == ([0, 1, 2], [*range(2, num_segments)])
 
 
+def test_a_killed_run_goes_on_from_no_segment_of_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
+    dataset = dataset_in(tmp_path, ROWS[:1])
+    made = kill_at(2, dataset, monkeypatch)
+    monkeypatch.setattr(writing, "SEGMENT_VERSION", writing.SEGMENT_VERSION + 1)
+
+    assert build_dataset(dataset, jobs=1).failed == ()
+    assert made[3:] == [*range(len(segments(dataset, "parquet")))]
+
+
 @pytest.mark.parametrize(("number", "damaged"), [(0, 0), (23, -1)], ids=["first", "tails"])
 def test_a_killed_run_goes_on_from_no_damaged_token(
     number: int, damaged: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,7 @@
 """Raw files that cannot be read, where `raw.on_bad_file: skip` leaves them out."""
 
 import gzip
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from tokflow.audit.trace import trace_document
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.cli.summary import left_out
+from tokflow.loaders import open_rows
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
@@ -70,6 +72,27 @@ def test_a_bad_file_is_named_with_its_reason_and_stops_no_export(
         name: "bad",
     }
     assert build_dataset(dataset).num_new == 0
+
+
+def test_another_bad_file_leaves_files_and_rows_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    copied, copy = list[int](), os.copy_file_range
+
+    def note(*files_and_size: int) -> int:
+        copied.append(copy(*files_and_size))
+        return copied[-1]
+
+    before = build_dataset(skipping(tmp_path, WHOLE[:-10]))
+    monkeypatch.setattr(os, "copy_file_range", note)
+    after = build_dataset(skipping(tmp_path, b"{broken\n", "z.jsonl"))
+
+    tables = [of.export("parquet") for of in (before, after)]
+    assert tables[0].folder != tables[1].folder
+    assert tables[0].manifest.details["shards"] == tables[1].manifest.details["shards"]
+    tokens = [of.export("bin").folder for of in (before, after)]
+    assert (tokens[0] / "train.bin").stat().st_size in copied
+    assert len({open_rows(of, "train", sequence_length=2).source.fingerprint for of in tokens}) == 1
 
 
 @pytest.mark.parametrize(

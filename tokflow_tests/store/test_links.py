@@ -14,8 +14,16 @@ from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.store import integrity
 from tokflow.store.atomic import new_folder
 from tokflow.store.integrity import Reading
+from tokflow.store.links import link_file
 from tokflow.store.listed_files import broken_files
-from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksums, write_manifest
+from tokflow.store.manifest import (
+    FileEntry,
+    Manifest,
+    Recipe,
+    checksum,
+    checksums,
+    write_manifest,
+)
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import walk
 from tokflow_tests.disks import flip
@@ -131,6 +139,17 @@ def test_where_a_disk_has_no_links_there_are_copies(
     ours, theirs = the(both, "train.bin"), the(both, "train_text_document.bin")
     assert ours.read_bytes() == theirs.read_bytes()
     assert not ours.samefile(theirs)
+
+
+def test_a_file_that_is_there_is_not_written_over_by_a_link(tmp_path: Path):
+    for name in ("finished", "other"):
+        (tmp_path / name).write_text(name)
+    os.link(tmp_path / "finished", tmp_path / "new")
+
+    with pytest.raises(FileExistsError):
+        link_file(tmp_path / "other", tmp_path / "new", checksum(tmp_path / "other"))
+
+    assert (tmp_path / "finished").read_text() == "finished"
 
 
 def test_a_link_made_while_a_file_is_read_does_not_let_it_be_read_again(
