@@ -332,6 +332,11 @@ class Stage:
         """Return what a stored output contains that the config makes an error now, if anything."""
         return None
 
+    def reads_tokens(self, dataset: DatasetConfig, variant: str) -> bool:
+        """Return whether the output of a partition is made of its token ids, which must be made
+        again if they were dropped; of what is made of all partitions it is so anyway."""
+        return False
+
     def spare_files(self, stored: StoredOutput) -> list[str]:
         """Return files of an output that may go once all exports stand, by their names."""
         return []

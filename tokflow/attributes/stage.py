@@ -89,6 +89,10 @@ class AttributesStage(Stage):
             aligned = partial(align, shard, config, files, name, are_own=source.are_own)
         return WholeWriter(partial(write_attributes, shard, name, aligned, recipe=making.recipe))
 
+    def reads_tokens(self, dataset: DatasetConfig, variant: str) -> bool:
+        """Return whether documents are compared with evaluation texts."""
+        return bool(dataset.of(DeclaredAttributes).named[variant].evaluation)
+
     def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
         config = dataset.of(DeclaredAttributes).named[variant]

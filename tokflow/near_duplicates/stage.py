@@ -58,6 +58,10 @@ class SignaturesStage(_WithThreshold):
         made_of = making.opened("tokens"), making.of(NearDuplicatesConfig)
         return WholeWriter(partial(write_signatures, *made_of, recipe=making.recipe))
 
+    def reads_tokens(self, dataset: DatasetConfig, variant: str) -> bool:
+        """Return True: keys are made of n-grams of tokens."""
+        return True
+
     def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
         return "Keys by which texts that are nearly the same are found."

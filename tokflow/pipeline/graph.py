@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -20,17 +20,9 @@ from tokflow.pipeline.raw_files import (
     list_files,
     unknown_key,
 )
-from tokflow.pipeline.stages import needed_for
+from tokflow.pipeline.stages import needed_for, token_readers
 from tokflow.pipeline.supervision import check_supervised
-from tokflow.raw import (
-    BadFile,
-    Listing,
-    Progress,
-    RawFile,
-    RawPartition,
-    RawSource,
-    read_raw_files,
-)
+from tokflow.raw import BadFile, Listing, Progress, RawFile, RawPartition, RawSource, read_raw_files
 from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
@@ -291,19 +283,21 @@ class BuildGraph:
 
     def unbuilt(self, keys: Iterable[str]) -> list[str]:
         """Return the partitions of which something is missing that exports are made from."""
-        of_files = [of for of in self.stages if of.is_of_file and of.variants(self.dataset)]
-        stage, variants = of_files[-1].name, [*of_files[-1].variants(self.dataset)]
+        last = [of for of in self.stages if of.is_of_file and of.variants(self.dataset)][-1]
         return [
             key
             for key in keys
-            if not all(self.output(stage, key, variant).is_made for variant in variants)
+            if not all(of.is_made for of in self.outputs_of(last.name, [key]))
             or self.lacks_tokens(self.tokens(key))
         ]
 
     def lacks_tokens(self, output: Output) -> bool:
         """Return whether files of an output were dropped that are needed again."""
-        is_dropped = output.is_made and output.manifest().dropped
-        return bool(is_dropped) and self.made_for.makes_exports
+        if not (output.is_made and output.manifest().dropped):
+            return False
+        readers = self.shared(token_readers, partial(token_readers, self.dataset))
+        made = (self.output(stage, output.key, variant).is_made for stage, variant in readers)
+        return self.made_for.makes_exports or not all(made)
 
     @cached_property
     def makes_exports(self) -> bool:

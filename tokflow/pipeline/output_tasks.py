@@ -1,13 +1,13 @@
 """The tasks that one output is made by, and what came of them."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tokflow.documents import DocumentSource, ranges
-from tokflow.errors import BadDocumentError, CorruptOutputError, TokflowError
+from tokflow.errors import BadDocumentError, CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageResult
@@ -15,9 +15,10 @@ from tokflow.pools.pool import Advance, LostWorkerError
 from tokflow.pools.sending import Shared
 from tokflow.stage import Share, Writer
 from tokflow.store.atomic import segment_folder
+from tokflow.store.dropping import check_made_again
 from tokflow.store.integrity import Reading, Whole, check_files, known_whole, trust_files
 from tokflow.store.listed_files import arrived
-from tokflow.store.manifest import is_complete, read_run
+from tokflow.store.manifest import FileEntry, is_complete, read_run
 from tokflow.store.store import Store
 from tokflow.tokenizers.chat.renderer import open_renderer
 
@@ -35,6 +36,8 @@ class Common:
     """What it is joined of; none where it is made as a whole."""
     whole: Whole
     """Files that it reads and need not hash again."""
+    dropped: Mapping[str, FileEntry]
+    """Files that were dropped of it, which it must have again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class Task:
                 store.refresh_outputs(self.joined)  # one of an earlier run may be here
                 store.fetch_runs(self.joined)
                 common.writer.join([store.read(of) for of in self.joined], folder)
+            if self.number is None:
+                check_made_again(folder, self.folder.parent, common.dropped)
 
 
 class OutputTasks:
@@ -117,7 +122,8 @@ class OutputTasks:
             begun = writer.begun
             folder = output.folder if begun is None else output.place / begun.fingerprint[:16]
             self._folder = folder
-            common = Common(writer, self._segments, known_whole(writer.inputs()))
+            whole, dropped = known_whole(writer.inputs()), _dropped_of(output)
+            common = Common(writer, self._segments, whole, dropped)
             shared = Shared(common, num_tasks=len(self._segments))
             task = Task(output.title, output.graph.store, folder, shared, self._num_bytes)
             if not self._segments:
@@ -176,15 +182,17 @@ class OutputTasks:
     def result(self) -> StageResult | Exception:
         """Return the output as it is in the store now, joined of its segments, or the error."""
         output, error = self.output, self.errors[min(self.errors)] if self.errors else None
-        if error is not None and self._segments:  # another machine may have made it meanwhile
+        if not self._segments:
+            return error or result_of(self.graph, output, is_new=True)
+        if error is not None:  # another machine may have made it meanwhile
             output.graph.store.look_for([output.folder])
-        if self._segments and (error is None or output.is_made):
+        is_there = error is None or (output.is_made and not self.graph.lacks_tokens(output))
+        if is_there or isinstance(self.errors.get(self._folder), CorruptOutputError):
             stayed_here = self._stays_here and error is None
             output.graph.store.remove_segments(self._folder, stayed_here=stayed_here)
+        if error is None or is_there:
             return result_of(self.graph, output, is_new=error is None)
-        if self._segments and isinstance(error, BadDocumentError):
-            return self._first_error() or error
-        return error or result_of(self.graph, output, is_new=True)
+        return (isinstance(error, BadDocumentError) and self._first_error()) or error
 
     def _first_error(self) -> Exception | None:
         """Return the error that reading the whole file ends with: how many documents may be set
@@ -200,6 +208,14 @@ class OutputTasks:
         except Exception as error:
             return error
         return None
+
+
+def _dropped_of(output: Output) -> Mapping[str, FileEntry]:
+    """Return the files that were dropped of an output, whatever is wrong with the others."""
+    if not output.is_first_of_kind:
+        with suppress(MissingOutputError, CorruptOutputError):
+            return output.graph.store.read(output.folder).manifest.dropped
+    return {}
 
 
 def _is_there(output: Output, segment: Share, folder: Path, store: Store) -> bool:

@@ -36,6 +36,12 @@ def up_to(stage: str, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     return stages[: [of.name for of in stages].index(stage) + 1]
 
 
+def token_readers(dataset: DatasetConfig) -> list[tuple[str, str]]:
+    """Return stages and variants whose outputs of a partition are made of its token ids."""
+    found = [(of, variant) for of in dataset.stages for variant in of.variants(dataset)]
+    return [(of.name, variant) for of, variant in found if of.reads_tokens(dataset, variant)]
+
+
 def needed_for(asked: Collection[tuple[str, str]], dataset: DatasetConfig) -> set[tuple[str, str]]:
     """Return the outputs asked for and all that they are made from, by stage and variant."""
     needed = set(asked)

@@ -100,7 +100,7 @@ def cause_of(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str
             return "config changed", ("it has bad documents or special tokens, now an error",)
         return why(newest.manifest, output.recipe, output.step)
     if manifest.dropped and graph.lacks_tokens(output):
-        return "dropped", ("an export is to be made of them, with the same tokens",)
+        return "dropped", ("they are to be read again, with the same tokens",)
     return None, ()
 
 

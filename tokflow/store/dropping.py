@@ -1,15 +1,25 @@
 """Files of an output that are gone for good, and what of it stays.
 
 Its manifest lists them under `dropped`, with their sizes and checksums: the output is whole without
-them, and whoever makes it again makes the same bytes.
+them, and whoever makes it again must make the same bytes.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tokflow.errors import CorruptOutputError
 from tokflow.store.atomic import begun_beside, naming, sync
-from tokflow.store.manifest import DROPPED, MANIFEST_NAME, Manifest, sealed
+from tokflow.store.manifest import (
+    DROPPED,
+    MANIFEST_NAME,
+    FileEntry,
+    Manifest,
+    read_manifest,
+    read_run,
+    sealed,
+)
+from tokflow.store.versions import changed_since
 
 
 def without_files(manifest: Manifest, names: Collection[str]) -> Manifest:
@@ -43,3 +53,30 @@ def drop_here(folder: Path, manifest: Manifest) -> None:
             temporary.unlink(missing_ok=True)
     for name in manifest.dropped:
         (folder / name).unlink(missing_ok=True)
+
+
+def check_made_again(temporary: Path, place: Path, dropped: Mapping[str, FileEntry]) -> None:
+    """Make sure that an output which was made again has the files that were `dropped` of it, for
+    splits and exports were made from those.
+
+    `place`: the folder of all its versions. Raises: CorruptOutputError.
+    """
+    if not dropped:
+        return
+    manifest = read_manifest(temporary)
+    found = manifest.files
+    if other := [name for name in dropped if found.get(name) != dropped[name]]:
+        folder, name = place / manifest.fingerprint[:16], other[0]
+        changes = changed_since([read_run(folder).get("versions", {})])
+        since = changes or ["no library has another version: perhaps what a function imports"]
+        raise CorruptOutputError(
+            where=folder / name,
+            expected=f"the tokens that were dropped, {_shown(dropped[name])}",
+            found=f"{_shown(found.get(name))}, made again of the same files ({'; '.join(since)})",
+            remedy="put back what it was, or make everything anew: set documents.transform_version "
+            "if a transform imports it, else remove the dataset's folder in the store",
+        )
+
+
+def _shown(entry: FileEntry | None) -> str:
+    return "none" if entry is None else f"{entry.num_bytes:,} bytes, sha256 {entry.sha256[:16]}…"

@@ -101,7 +101,7 @@ class TokenShard(InStore):
                 where=self.stored.shown,
                 expected=", ".join(dropped),
                 found="none: they were dropped (`keep: exports`, or `tokflow gc --tokens`)",
-                remedy="read an export, or remove this folder: `tokflow run` then makes it again",
+                remedy="read an export; `tokflow run` makes them again where an output needs them",
             )
 
     def _source(self, name: str, dtype: np.dtype[Any], *, is_lazy: bool = False) -> TokenSource:

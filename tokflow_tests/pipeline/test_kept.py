@@ -8,6 +8,7 @@ import pytest
 
 from tokflow.audit.trace import TokenOrigin, trace_document, trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
+from tokflow.documents import ranges
 from tokflow.errors import MissingOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.kept import drop_tokens, spare_tokens
@@ -16,6 +17,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.remote.places import CACHE_VARIABLE
+from tokflow.tokens import shard_files
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.disks import flip
 from tokflow_tests.object_store import ObjectStore
@@ -119,6 +121,55 @@ def test_a_trace_finds_characters_by_the_tokens_of_an_export_that_has_all_of_a_d
     assert before[0].text
     assert {(old.raw_file, old.row) for old, new in pairs if old != new} == cut
     assert all(new.text is None for old, new in pairs if old != new)
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_tokens_that_are_other_ones_when_made_again_make_no_export(
+    is_cut: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if is_cut:
+        monkeypatch.setattr(ranges, "RANGE_BYTES", 300)
+        monkeypatch.setattr(shard_files, "WHOLE_RANGES", 1)
+    suffix = tmp_path / "suffix.txt"
+    suffix.write_text("!!")
+    (tmp_path / "clean.py").write_text(
+        "from pathlib import Path\n"
+        f"def longer(text): return text + Path({str(suffix)!r}).read_text()\n"
+    )
+
+    def exports(*names: str) -> Dataset:
+        return declared(tmp_path, documents={"transform": "clean:longer"}, exports=[*names])
+
+    build_dataset(exports("bin"))
+    suffix.write_text("?!")  # as many tokens, and nothing that is in a recipe
+    built = build_dataset(exports("bin", "npy"))
+
+    assert {of.name for of in built.failed} == {"a.jsonl", "b.jsonl", "c.jsonl"}
+    said = str(built.failed[0].error)
+    assert "expected the tokens that were dropped, " in said
+    assert "set documents.transform_version" in said
+    assert not (tmp_path / "store/tiny/exports/npy").exists()
+    suffix.write_text("!!")
+    assert build_dataset(exports("bin", "npy")).failed == ()
+
+
+def test_what_reads_tokens_of_one_file_brings_them_back(tmp_path: Path):
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "text b 3 text b 3 text b 3 text b 3 text b 3"}\n')
+    attributes = {"leaks": {"evaluation": str(texts), "text": "text"}}
+    build_dataset(declared(tmp_path))
+
+    plan = make_plan(declared(tmp_path, attributes=attributes))
+    built = build_dataset(declared(tmp_path, attributes=attributes))
+
+    assert {of.stage: of.cause for of in plan.missing} == {
+        "tokens": "dropped",
+        "attributes": "missing",
+    }
+    assert built.failed == ()
+    assert sum(of.manifest.counts["num_tokens"] > 0 for of in built.of("tokens")) == 3
+    assert make_plan(declared(tmp_path, attributes=attributes)).is_up_to_date
+    assert tokens_in(declared(tmp_path)) == []
 
 
 def test_verify_says_what_it_could_not_compare(tmp_path: Path):
