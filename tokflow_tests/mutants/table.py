@@ -499,8 +499,8 @@ FAULTS = {
         ),
         (
             "exports are made without the file that failed",
-            "return is_built and not self.failed",
-            "return is_built",
+            "        if self.failed:\n            return False\n        is_partial",
+            "        is_partial",
             "test_one_bad_file_stops_no_other_and_completes_the_dataset_when_it_is_fixed",
         ),
         (
