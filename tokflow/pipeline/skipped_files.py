@@ -63,13 +63,14 @@ class SkippedFiles:
 
     def leave_out(self) -> Generator[StageFailure, None, bool]:
         """Leave out what was found since the last time; yield the failures of all of it where there
-        are too many. Returns True where tokens of other files may be other ones now."""
+        are too many, or no other file. Returns True where tokens of others may be other ones."""
         dataset, listing = self._graph.dataset, self._graph.listing
         bad, self._waiting = self._waiting, {}
         num_bad = len(listing.bad) + len(bad)
-        if bad and num_bad > dataset.raw.max_bad_files:
+        is_all = bad.keys() >= listing.sources.keys()
+        if bad and (is_all or num_bad > dataset.raw.max_bad_files):
             for of in bad.values():
-                error = too_many(of.explained, num_bad, dataset)
+                error = of.error if is_all else too_many(of.explained, num_bad, dataset)
                 self.failed.append(replace(of, error=error, is_left_out=False))
                 yield self.failed[-1]
         elif bad:

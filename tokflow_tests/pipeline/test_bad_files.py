@@ -215,3 +215,14 @@ def test_a_server_is_asked_again_for_a_bad_file_and_made_with_it_once_it_is_whol
     assert (second.num_new, asked_again) == (0, True)
     assert key not in first.export("bin").manifest.parents
     assert key in third.export("bin").manifest.parents
+
+
+def test_where_every_file_is_bad_the_build_fails_with_their_own_errors(tmp_path: Path):
+    dataset = declare(tmp_path, raw={**FILES, "on_bad_file": "skip"}, exports=["bin"])
+    (tmp_path / "raw").mkdir(exist_ok=True)
+    (tmp_path / "raw/a.jsonl").write_bytes(b"")
+
+    built = build_dataset(dataset)
+
+    assert [(of.name, of.explained.found) for of in built.failed] == [("a.jsonl", "0 bytes")]
+    assert built.of("export") == []
