@@ -44,6 +44,11 @@ class RawFileError(TokflowError, OSError):
     """A raw file is missing, unreadable, cut short, or changed while it was read."""
 
 
+class BadContentError(RawFileError):
+    """A raw file that was read holds something that no reader of its format takes: it stays so
+    until the file is another."""
+
+
 class ChangedFileError(RawFileError):
     """A raw file is another than the one that was hashed."""
 

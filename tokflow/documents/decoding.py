@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 
-from tokflow.errors import RawFileError
+from tokflow.errors import BadContentError, TokflowError
 from tokflow.store.zstd import zstd
 
 _DECOMPRESSOR_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError)
@@ -32,7 +32,7 @@ def read_blocks(path: Path, *, block_bytes: int) -> Iterator[bytes]:
     """Yield the decompressed content, end to end, in blocks of at most `block_bytes`.
 
     Raises:
-        RawFileError: the compressed data is damaged, cut short or followed by other data.
+        BadContentError: the compressed data is damaged, cut short or followed by other data.
     """
     suffix = path.suffix.lower()
     with path.open("rb", buffering=0) as file:
@@ -99,13 +99,15 @@ def _decompressed_lz4(path: Path, file: BinaryIO, block_bytes: int) -> Iterator[
         if path.stat().st_size == 0:
             raise OSError("Truncated")
     except OSError as error:
+        if isinstance(error, TokflowError) or error.errno is not None:
+            raise
         is_cut = str(error).startswith("Truncated")
         found = "a stream that is cut short" if is_cut else str(error)
         raise _damaged(path, ".lz4", found, path.stat().st_size) from error
 
 
-def _damaged(path: Path, suffix: str, found: str, position: int) -> RawFileError:
-    return RawFileError(
+def _damaged(path: Path, suffix: str, found: str, position: int) -> BadContentError:
+    return BadContentError(
         where=f"{path}, in the compressed bytes up to {position:,}",
         expected=f"whole {suffix} streams and nothing else",
         found=found,
@@ -196,10 +198,10 @@ def kind_of(start: bytes, *, may_be_html: bool = False) -> tuple[str, str] | Non
 def refuse_other_kinds(
     start: bytes, path: Path, *, expected: str, may_be_html: bool = False
 ) -> None:
-    """Raise RawFileError, which names what the file is, if it is no text of any format."""
+    """Raise BadContentError, which names what the file is, if it is no text of any format."""
     if found := kind_of(start, may_be_html=may_be_html):
         kind, remedy = found
-        raise RawFileError(where=path, expected=expected, found=kind, remedy=remedy)
+        raise BadContentError(where=path, expected=expected, found=kind, remedy=remedy)
 
 
 Encoding: TypeAlias = Literal[
@@ -230,7 +232,7 @@ def marked_encoding(start: bytes) -> tuple[str | None, int]:
 def as_utf8(blocks: Iterable[bytes], encoding: Encoding, path: Path) -> tuple[int, Iterator[bytes]]:
     """Return the bytes that the byte order mark of a file takes, and its text in UTF-8 without it.
 
-    Raises: RawFileError where the file is no text at all, or the mark is of another encoding, or
+    Raises: BadContentError where the file is no text at all, or the mark is of another encoding, or
     needed and missing.
     """
     blocks = iter(blocks)
@@ -242,7 +244,7 @@ def as_utf8(blocks: Iterable[bytes], encoding: Encoding, path: Path) -> tuple[in
     needs_mark = encoding == "utf-16" and bool(start)
     is_of_mark = marked == encoding or (needs_mark and marked in ("utf-16-le", "utf-16-be"))
     if (marked or needs_mark) and not is_of_mark:
-        raise RawFileError(
+        raise BadContentError(
             where=path,
             expected=f"{encoding} with its byte order mark" if needs_mark else f"{encoding} text",
             found=f"the byte order mark of {marked}" if marked else f"none in {start[:20]!r}",

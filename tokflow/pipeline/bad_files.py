@@ -15,10 +15,10 @@ from typing import TypeAlias
 import msgspec
 import pyarrow as pa
 
+from tokflow.documents import deciding_fields
 from tokflow.errors import (
+    BadContentError,
     BadDocumentError,
-    ChangedFileError,
-    FetchError,
     RawFileError,
     TokflowError,
 )
@@ -50,8 +50,7 @@ def skips_bad_files(dataset: Dataset) -> bool:
 
 def is_bad_file(error: Exception) -> bool:
     """Return whether an error is one of a file's content; of what may be well later it is not."""
-    is_of_content = isinstance(error, RawFileError | BadDocumentError)
-    return is_of_content and not isinstance(error, ChangedFileError | FetchError)
+    return isinstance(error, BadContentError | BadDocumentError)
 
 
 def file_of(error: Exception, sources: Iterable[RawSource], known: Known) -> str | None:
@@ -69,11 +68,12 @@ def reason_of(error: TokflowError) -> str:
 
 
 def check_content(raw: RawPartition) -> None:
-    """Raise RawFileError for a file of no bytes, as a download that failed leaves it."""
+    """Raise BadContentError for a file of no bytes, as a download that failed leaves it."""
     for of in raw.files:
         if not of.num_bytes:
             remedy = "download the file again, or remove it"
-            raise RawFileError(where=of.path, expected="content", found="0 bytes", remedy=remedy)
+            fields = {"expected": "content", "found": "0 bytes", "remedy": remedy}
+            raise BadContentError(where=of.path, **fields)
 
 
 def too_many(error: TokflowError, num_bad: int, dataset: Dataset) -> TokflowError:
@@ -113,7 +113,7 @@ def without_known(
     listing: Listing, dataset: Dataset, identify: Callable[[list[RawSource]], Known]
 ) -> Listing:
     """Return a listing without the files that a build could not read, and that are as they were;
-    the whole of it where these are more than the config allows."""
+    the whole of it where these are all, or more than the config allows."""
     known = _read(dataset)
     sources = [listing.sources[key] for key in known if key in listing.sources]
     if not sources:
@@ -125,14 +125,14 @@ def without_known(
             for of in sources
             if of.key in files and _digest(files[of.key], dataset) == known[of.key].digest
         }
-        if len(bad) <= dataset.raw.max_bad_files:
+        if len(bad) <= dataset.raw.max_bad_files and bad.keys() < listing.sources.keys():
             return without(listing, bad)
     return listing
 
 
 def note_bad_files(dataset: Dataset, bad: Mapping[str, BadFile], known: Known) -> None:
     """Keep the bad files of a build that has just ended; nothing is raised. `known`: files that it
-    has looked at. Those of which no byte can be read every plan finds again."""
+    has looked at."""
     path, before = dataset.folder / BAD_FILES_NAME, _read(dataset)
     now: dict[str, KnownBadFile] = {}
     for key, of in sorted(bad.items()):
@@ -158,6 +158,7 @@ def _read(dataset: Dataset) -> dict[str, KnownBadFile]:
 
 
 def _digest(raw: RawFile, dataset: Dataset) -> str:
-    read_by = [dataset.documents.model_dump_json(), dataset.tokenizer.model_dump_json()]
-    decides = [raw.sha256, *read_by, str(TOKENS_VERSION), pa.__version__]
+    documents = dataset.documents
+    read_by = [documents.model_dump(), deciding_fields(documents, {}), dataset.tokenizer]
+    decides = [raw.sha256, *map(str, read_by), str(TOKENS_VERSION), pa.__version__]
     return hashlib.sha256("\n".join(decides).encode()).hexdigest()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import ConfigError, TokflowError
-from tokflow.pipeline.bad_files import skips_bad_files
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure, failure_key, read_failures
 from tokflow.pipeline.graph import BuildGraph
@@ -18,7 +17,6 @@ from tokflow.pipeline.mixture import MixtureGraph, graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import check_first_columns
 from tokflow.pipeline.results import StageFailure, Totals
-from tokflow.pipeline.skipped_files import leave_out_unreadable
 from tokflow.pipeline.stages import for_mixtures
 from tokflow.pipeline.staleness import Cause, cause_of
 from tokflow.raw import GroupProposal, LeftOut
@@ -259,8 +257,6 @@ class _Planner:
         if isinstance(self.graph, MixtureGraph):
             self._look_at_sources(self.graph)
             self.graph.take_more()
-        elif skips_bad_files(self.graph.dataset):
-            leave_out_unreadable(self.graph)
         partitions = self.graph.partitions
         keys = self.keys = [of for of in (keys if is_partial else partitions) if of in partitions]
         if not self.graph.of_sources:

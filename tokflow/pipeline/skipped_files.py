@@ -3,7 +3,6 @@
 from collections.abc import Generator
 from dataclasses import replace
 
-from tokflow.errors import TokflowError, explained
 from tokflow.pipeline.bad_files import (
     check_content,
     file_of,
@@ -16,7 +15,6 @@ from tokflow.pipeline.bad_files import (
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import BuildResult, StageFailure
 from tokflow.raw import BadFile, RawPartition
-from tokflow.stage import RAW
 
 
 class SkippedFiles:
@@ -42,7 +40,7 @@ class SkippedFiles:
         return self._waiting[key]
 
     def check(self, raw: RawPartition) -> None:
-        """Raise RawFileError for a file of no bytes where bad files are left out."""
+        """Raise BadContentError for a file of no bytes where bad files are left out."""
         if self._is_on:
             check_content(raw)
 
@@ -52,8 +50,6 @@ class SkippedFiles:
         if not (reads_raw and is_bad_file(failure.error)):
             return None
         sources = graph.listed.get(failure.name, tuple(graph.sources.values()))
-        if len(sources) == 1:
-            return sources[0].key
         return file_of(failure.error, sources, graph.known_files)
 
     def add(self, built: BuildResult, name: str) -> None:
@@ -87,15 +83,3 @@ class SkippedFiles:
         if self._is_on:
             graph = self._graph
             note_bad_files(graph.dataset, graph.listing.bad, graph.known_files)
-
-
-def leave_out_unreadable(graph: BuildGraph) -> None:
-    """Leave out raw files of this disk of which no byte can be read, as a build would."""
-    skipped = SkippedFiles(graph)
-    for key, sources in graph.partitions.items():
-        try:
-            if all(of.is_local for of in sources):
-                graph.raw(key)
-        except (TokflowError, OSError) as error:
-            skipped.take(StageFailure(RAW, key, explained(error, where=key)))
-    list(skipped.leave_out())  # those that are too many fail again

@@ -152,16 +152,28 @@ def test_by_default_and_where_too_many_are_bad_no_export_is_made(
     assert not make_plan(dataset).is_up_to_date
 
 
-def test_a_file_that_may_not_be_read_is_left_out_by_plans_too(tmp_path: Path):
+def test_what_may_be_well_later_is_no_bad_file(tmp_path: Path):
     dataset = skipping(tmp_path, WHOLE)
     (tmp_path / "raw/b.jsonl.gz").unlink()
-    (tmp_path / "raw/b.jsonl.gz").symlink_to("/proc/self/mem")  # reading it is an error
+    (tmp_path / "raw/b.jsonl.gz").symlink_to("/proc/self/mem")  # reading it is an error of the disk
 
     built, plan = build_dataset(dataset), make_plan(dataset)
 
-    assert (built.failed, len(built.of("export"))) == ((), 2)
-    assert plan.is_up_to_date
-    assert list(plan.graph.bad_files) == ["b.jsonl.gz"]
+    assert [of.name for of in built.failed if of.stage == "raw"] == ["b.jsonl.gz"]
+    assert (built.of("export"), plan.graph.bad_files) == ([], {})
+
+
+def test_a_bad_evaluation_file_condemns_no_raw_file(tmp_path: Path):
+    (tmp_path / "model.py").write_text("def size(texts): return {'size': [len(t) for t in texts]}")
+    (tmp_path / "eval.jsonl.gz").write_bytes(WHOLE[:-10])
+    named = {
+        "size": {"function": "model:size", "columns": {"size": "number"}},
+        "leaks": {"evaluation": "eval.jsonl.gz"},
+    }
+    built = build_dataset(skipping(tmp_path, WHOLE, attributes=named))
+
+    assert {of.stage for of in built.failed} == {"attributes"}
+    assert built.bad_files == ()
 
 
 def test_verify_and_trace_say_the_state_of_the_file(tmp_path: Path):

@@ -1,9 +1,8 @@
 """The token shard of a large raw file, made of segments."""
 
 import json
-import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
+from tokflow.store import links
 from tokflow.tokens import stage as writers
 from tokflow.tokens.stage import TokensWriter
 from tokflow_tests.disks import flip
@@ -286,16 +286,17 @@ def test_where_there_are_no_hard_links_copies_are_compared(
 
     monkeypatch.setattr("os.link", no_link)
     assert content(built(dataset_in(tmp_path / "well"), jobs=1).dataset.folder) == expected
-    copy = shutil.copyfile
+    copy = links.copy_rest
 
-    def copy_wrongly(path: Path, new: Path) -> None:
-        copy(path, new)
-        flip(new)
+    def copy_wrongly(source: BinaryIO, new: BinaryIO) -> None:
+        copy(source, new)
+        new.flush()
+        flip(Path(new.name))
 
-    monkeypatch.setattr("shutil.copyfile", copy_wrongly)
+    monkeypatch.setattr(links, "copy_rest", copy_wrongly)
     dataset = dataset_in(tmp_path / "bad")
     [failed] = build_dataset(dataset, jobs=1).failed
-    monkeypatch.setattr("shutil.copyfile", copy)
+    monkeypatch.setattr(links, "copy_rest", copy)
 
     assert isinstance(failed.error, CorruptOutputError)
     assert content(built(dataset, jobs=1).dataset.folder) == expected

@@ -32,7 +32,6 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
-from tokflow.pipeline.skipped_files import leave_out_unreadable
 from tokflow.pipeline.stages import STAGES
 from tokflow.raw.hashes import CACHE_NAME
 from tokflow.sequences.segments import SEQUENCES_VERSION, FileSequences
@@ -140,7 +139,6 @@ def verify_dataset(dataset: Dataset, *, all_documents: bool = False) -> Iterator
     Raises: TokflowError where the raw files or the tokenizer cannot be found.
     """
     graph = graph_of(dataset, rehash=True)
-    leave_out_unreadable(graph)
     for key, reason in graph.bad_files.items():
         note = f"it is left out of all outputs (raw.on_bad_file): {reason}"
         yield Verification(name=f"raw file {key}", folder=dataset.folder, notes=(note,))

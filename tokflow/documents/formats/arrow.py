@@ -7,6 +7,7 @@ signal ends the process without a word.
 """
 
 import difflib
+import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +21,7 @@ from tokflow.documents.config import KEPT, DocumentsConfig, correct_column, name
 from tokflow.documents.decoding import START_BYTES, kind_of
 from tokflow.documents.file_formats import Columns
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
-from tokflow.errors import ConfigError, RawFileError, TokflowError
+from tokflow.errors import BadContentError, ConfigError, TokflowError
 from tokflow.raw.remote_file import RemoteFile, stop_reading_ahead
 from tokflow.store.tables import texts_of
 
@@ -251,23 +252,27 @@ def documents_in(
 
 @contextmanager
 def undamaged(path: Path) -> Iterator[None]:
-    """Turn Arrow's exceptions about a file into RawFileError."""
+    """Turn Arrow's exceptions about a file into BadContentError."""
     try:
         yield
     except (TokflowError, MemoryError):
         raise
     except pa.ArrowNotImplementedError as error:
-        raise RawFileError(
+        raise BadContentError(
             where=path,
             expected=f"what pyarrow {pa.__version__} can read",
             found=str(error),
             remedy="write the file again with other types or encodings",
         ) from error
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # of the disk
         raise damaged_error(path, found=str(error)) from error
 
 
-def damaged_error(path: Path, *, found: str, expected: str = "an undamaged file") -> RawFileError:
+def damaged_error(
+    path: Path, *, found: str, expected: str = "an undamaged file"
+) -> BadContentError:
     """Return the error of a file that is damaged, or of another kind than its format."""
     try:
         with path.open("rb") as file:
@@ -277,9 +282,9 @@ def damaged_error(path: Path, *, found: str, expected: str = "an undamaged file"
     if kind is not None and not kind[0].startswith(_OWN_KINDS):
         found, remedy = kind
         expected = f"a file of the format that {path.suffix} stands for"
-        return RawFileError(where=path, expected=expected, found=found, remedy=remedy)
+        return BadContentError(where=path, expected=expected, found=found, remedy=remedy)
     remedy = f"download or make the file again, if it is {path.suffix} at all"
-    return RawFileError(where=path, expected=expected, found=found, remedy=remedy)
+    return BadContentError(where=path, expected=expected, found=found, remedy=remedy)
 
 
 def _bytes_of(record_batch: pa.RecordBatch, column: ColumnPath, path: Path) -> pa.LargeBinaryArray:

@@ -34,7 +34,7 @@ from tokflow.documents.formats.csv_records import (
     dialect_of,
 )
 from tokflow.documents.ranges import read_text
-from tokflow.errors import ConfigError, RawFileError
+from tokflow.errors import BadContentError, ConfigError
 from tokflow.store.tables import texts_of
 
 _BLOCK = 2 * 1024 * 1024
@@ -121,7 +121,7 @@ def _header(
                 found = _open_quotes(first, dialect)[1]
         except ValueError as error:
             found = str(error)
-    raise RawFileError(
+    raise BadContentError(
         where=f"{path}, line {line}",
         expected="a header with the names of the columns",
         found=found,

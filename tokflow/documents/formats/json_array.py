@@ -16,7 +16,7 @@ from tokflow.documents.batch import Place, excerpt
 from tokflow.documents.decoding import refuse_other_kinds
 from tokflow.documents.formats.txt import LineBatch, cut
 from tokflow.documents.ranges import OpenRange
-from tokflow.errors import RawFileError
+from tokflow.errors import BadContentError
 
 _BLANK = b" \t\r\n"
 _LOOKED_AT_BYTES = 4096
@@ -67,7 +67,8 @@ def cut_records(
     """Yield the lines of a JSON text, with their ends, or the elements where all of it is one
     array; as `txt.cut` does, no more than a block or an element in memory, as Python's objects too.
 
-    Raises: RawFileError where the text is one object over several lines, or the array has no end.
+    Raises: BadContentError where the text is one object over several lines, or the array has no
+    end.
     """
     start, is_start = b"", within is None or within.range.start == 0
     blocks = iter(blocks)
@@ -78,7 +79,7 @@ def cut_records(
     blocks = chain([start], blocks) if start else blocks
     refuse_other_kinds(text, path, expected="JSON")
     if _OBJECT_OF_LINES.match(text):
-        raise RawFileError(
+        raise BadContentError(
             where=path,
             expected="JSON lines, or one array of records",
             found="an object over several lines",
@@ -99,7 +100,7 @@ def cut_records(
 def _elements(
     blocks: Iterable[bytes], path: Path, max_bytes: int, byte_offset: int
 ) -> Iterator[ElementBatch]:
-    """Yield the elements that end in each block. Raises: RawFileError."""
+    """Yield the elements that end in each block. Raises: BadContentError."""
     decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
     held, enough, line, state = "", 0, 1, "before"
     for block in chain(blocks, [None]):
@@ -174,8 +175,8 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _not_whole(path: Path, line: int, found: str) -> RawFileError:
-    return RawFileError(
+def _not_whole(path: Path, line: int, found: str) -> BadContentError:
+    return BadContentError(
         where=f"{path}, line {line:,}",
         expected="one JSON array from the beginning of the file to its end",
         found=found,
