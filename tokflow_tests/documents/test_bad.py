@@ -19,7 +19,13 @@ import pytest
 
 from tokflow.documents import DocumentsConfig, Limit, Reject
 from tokflow.documents.file_formats import READERS
-from tokflow.errors import BadDocumentError, ConfigError, RawFileError, TokflowError
+from tokflow.errors import (
+    BadContentError,
+    BadDocumentError,
+    ConfigError,
+    RawFileError,
+    TokflowError,
+)
 from tokflow_tests.reading import read_documents, texts_of, write_table
 
 
@@ -329,19 +335,19 @@ ONE, RENAME = (
 File = tuple[str, str, Callable[[], bytes], str, type[TokflowError], str, str]
 FILES: list[File] = [
     *(
-        (f"a{suffix}", f"cut at {at}", lambda make=make, at=at: make()[:at], "text", RawFileError, ": expected ", f"{AGAIN}{suffix} at all")
+        (f"a{suffix}", f"cut at {at}", lambda make=make, at=at: make()[:at], "text", BadContentError, ": expected ", f"{AGAIN}{suffix} at all")
         for suffix, make in ((".parquet", as_parquet), (".arrow", as_arrow), (".ipc", as_stream))
         for at in (0, 3, 100, -1)
     ),
-    ("a.arrow", "no mark of the end", lambda: as_stream()[:-8], "text", RawFileError, ": expected the mark that ends a stream, found b'", f"'{AGAIN}.arrow at all"),
-    ("a.arrow", "offsets outside", lambda: lead_outside(as_arrow(pa.table({"text": ["aaaa", "bbbb", "cccc"]}))), "text", RawFileError, ": expected an undamaged file, found ", f"{AGAIN}.arrow at all"),
-    ("a.parquet", "a damaged page", lambda: flipped(as_parquet(write_page_checksum=True, compression="none"), 5000), "text", RawFileError, ": expected an undamaged file, found could not verify page integrity, CRC", f"{AGAIN}.parquet at all"),
-    ("a.csv", "empty", lambda: b"", "text", RawFileError, f", {HEADER}an empty file; put", "remove the file"),
-    ("a.tsv.gz", "empty", lambda: gzip.compress(b""), "text", RawFileError, f", {HEADER}an empty file; put", "remove the file"),
-    ("a.csv", "blank", lambda: b"\n\n", "text", RawFileError, f", {HEADER}an empty file; put", "remove the file"),
+    ("a.arrow", "no mark of the end", lambda: as_stream()[:-8], "text", BadContentError, ": expected the mark that ends a stream, found b'", f"'{AGAIN}.arrow at all"),
+    ("a.arrow", "offsets outside", lambda: lead_outside(as_arrow(pa.table({"text": ["aaaa", "bbbb", "cccc"]}))), "text", BadContentError, ": expected an undamaged file, found ", f"{AGAIN}.arrow at all"),
+    ("a.parquet", "a damaged page", lambda: flipped(as_parquet(write_page_checksum=True, compression="none"), 5000), "text", BadContentError, ": expected an undamaged file, found could not verify page integrity, CRC", f"{AGAIN}.parquet at all"),
+    ("a.csv", "empty", lambda: b"", "text", BadContentError, f", {HEADER}an empty file; put", "remove the file"),
+    ("a.tsv.gz", "empty", lambda: gzip.compress(b""), "text", BadContentError, f", {HEADER}an empty file; put", "remove the file"),
+    ("a.csv", "blank", lambda: b"\n\n", "text", BadContentError, f", {HEADER}an empty file; put", "remove the file"),
     ("a.csv", "an open header", lambda: b'id\n,"text', "text", ConfigError, ": expected a column 'text', found the columns 'id'", NAME),
-    ("a.csv", "open quotes in the header", lambda: b'id,"text\n1,a', "text", RawFileError, f", {HEADER}the end of the file in quotes opened in line 1; put", "remove the file"),
-    ("a.csv", "a malformed header", lambda: b'"id"s,text\n1,a', "text", RawFileError, f", {HEADER}'s,text' after a closing quote; put", "remove the file"),
+    ("a.csv", "open quotes in the header", lambda: b'id,"text\n1,a', "text", BadContentError, f", {HEADER}the end of the file in quotes opened in line 1; put", "remove the file"),
+    ("a.csv", "a malformed header", lambda: b'"id"s,text\n1,a', "text", BadContentError, f", {HEADER}'s,text' after a closing quote; put", "remove the file"),
     ("a.csv", "no column", lambda: b"id,content\n1,a\n", "contents", ConfigError, ": expected a column 'contents', found the columns 'id', 'content' (nearest: 'content')", NAME),
     ("a.parquet", "no column", lambda: as_parquet(NESTED), "contents", ConfigError, ": expected a column 'contents', found the columns 'id', 'content', 'meta.lang', 'meta.n', 'tags' (nearest: 'content')", NAME),
     ("a.parquet", "numbers", lambda: as_parquet(NESTED), "id", ConfigError, ": expected a column 'id' of strings or UTF-8 bytes, found int64", NAME),
@@ -393,7 +399,7 @@ import os, sys
 from pathlib import Path
 from tokflow.documents import DocumentsConfig
 from tokflow_tests.reading import read_documents
-from tokflow.errors import RawFileError
+from tokflow.errors import BadContentError, RawFileError
 
 for path in map(Path, sys.argv[1:]):
     batches = read_documents(path, DocumentsConfig(), batch_bytes=1)
