@@ -74,7 +74,7 @@ def found_of(graph, shards, copies, ngram):
     places = np.array([[first[file] + row for file, row in copies[of]] for of in some])
     table = pq.read_table(graph.output("near_duplicates").open().file(pairs.PAIRS_NAME))
     known = set(map(frozenset, zip(*(table[at].to_pylist() for at in (0, 1)), strict=True)))
-    alike = pairs.similarities(places, shards, ngram)
+    alike = pairs.similarities(places, pairs.corpus_of(shards), ngram)
     return np.array([alike, [frozenset(texts[of]) in known for of in some]])
 
 

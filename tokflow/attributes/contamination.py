@@ -17,7 +17,7 @@ from tokflow.errors import ConfigError
 from tokflow.near_duplicates.ngrams import (
     Hashes,
     Numbers,
-    Texts,
+    TextSpans,
     batches,
     ngram_hashes,
     ngrams_within,
@@ -30,6 +30,7 @@ from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.token_source import positions_of_runs
 
 LENGTHS = (13, 8)
 """Tokens of an n-gram: of most texts, and of those that are shorter than SHORT_TOKENS."""
@@ -137,7 +138,7 @@ def _ngrams(
     return Evaluation(n, known, edges, of_texts[order], sizes, may_have)
 
 
-def find_matches(evaluation: Evaluation, tokens: Texts) -> pa.Table:
+def find_matches(evaluation: Evaluation, tokens: TextSpans) -> pa.Table:
     """Return which documents have n-grams of which evaluation texts: a row for each document and
     text, by these, with share, of the distinct n-grams of the text; run, tokens of the longest run
     that is n-grams of it; place, where the first one begins in the document; length, of an n-gram.
@@ -162,8 +163,7 @@ def _matches_of(evaluation: Evaluation, hashes: Hashes, num: Numbers, first: int
     place = at - (ends - num)[document]
     num_texts = np.diff(evaluation.edges)[of]  # a hit for each text that has the n-gram
     hit = np.repeat(np.arange(len(at)), num_texts)
-    inside = np.arange(len(hit)) - np.repeat(np.cumsum(num_texts) - num_texts, num_texts)
-    text = evaluation.texts[evaluation.edges[of[hit]] + inside]
+    text = evaluation.texts[positions_of_runs(evaluation.edges[of], num_texts)]
     document, place, gram = document[hit] + first, place[hit], of[hit]
     order = np.lexsort((place, text, document))
     document, text, place, gram = document[order], text[order], place[order], gram[order]
@@ -231,7 +231,7 @@ def compare(
 
 
 def _shown(
-    found: pa.Table, names: Sequence[tuple[str, int]], tokens: Texts, tokenizer: Tokenizer
+    found: pa.Table, names: Sequence[tuple[str, int]], tokens: TextSpans, tokenizer: Tokenizer
 ) -> pa.Table:
     """Return matches as people read them: the evaluation text's file and row, and the first n-gram
     as text."""

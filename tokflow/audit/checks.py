@@ -26,7 +26,7 @@ from tokflow.exports.stage import EXPORT, parts_of
 from tokflow.pipeline.describe import total_counts
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
-from tokflow.selection.kept import rule_rows
+from tokflow.selection.left_out import rule_rows
 from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.stage import SPLIT

@@ -23,7 +23,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.selection.config import SelectConfig
-from tokflow.selection.kept import documents_of, rule_against
+from tokflow.selection.left_out import documents_of, rule_against
 from tokflow.selection.stage import SELECTION, columns_of_attributes
 from tokflow.store.integrity import check_files, report_damage_on_error
 from tokflow.store.store import StoredOutput

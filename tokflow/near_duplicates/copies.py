@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from tokflow.near_duplicates.ngrams import Numbers
 from tokflow.near_duplicates.pairs import PAIRS_NAME, distinct_texts
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import make_table, read_table, to_arrow, to_numpy
+from tokflow.store.tables import make_table, offsets_of, read_table, to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class NeedlessDocuments:
     """Documents of one shard that go, ascending, and the document that stays for each."""
 
     documents: Numbers
@@ -39,7 +39,7 @@ def find_copies(
     shards: Mapping[str, TokenShard],
     are_kept: Sequence[npt.NDArray[np.bool_]],
     pairs: StoredOutput | None,
-) -> dict[str, Copies]:
+) -> dict[str, NeedlessDocuments]:
     """Return the copies of each shard by its key, among the documents that all else keeps.
 
     Of equal texts the first stays. With `pairs`, a text goes only if it is alike to one that stays:
@@ -63,7 +63,7 @@ def find_copies(
     goes = is_exact | (stays_for[of_kept] != of_kept)
     gone, text, is_exact = kept[goes], of_kept[goes], is_exact[goes]
     stays = first_of[stays_for[text]]
-    edges = np.cumsum([0, *map(len, are_kept)])
+    edges = offsets_of([len(of) for of in are_kept])
     origins = [
         of.origins.of_rows(to_numpy(table["row"]))
         for of, table in zip(shards.values(), tables, strict=True)
@@ -73,7 +73,7 @@ def find_copies(
     found = {}
     for number, key in enumerate(shards):
         some = slice(*np.searchsorted(gone, edges[number : number + 2]))
-        found[key] = Copies(
+        found[key] = NeedlessDocuments(
             documents=gone[some] - edges[number],
             are_exact=is_exact[some],
             similarity=similarity[text[some]],

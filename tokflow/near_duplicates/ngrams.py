@@ -30,8 +30,8 @@ EMPTY = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """Where the texts of documents lie in the tokens of a shard, without BOS and EOS."""
+class TextSpans:
+    """Places of the texts of documents in the tokens of a shard, without BOS and EOS."""
 
     tokens: TokenSource
     starts: Numbers
@@ -46,13 +46,13 @@ class Texts:
         return found
 
 
-def texts_of(shard: TokenShard) -> Texts:
+def texts_of(shard: TokenShard) -> TextSpans:
     """Return where the texts of a shard lie."""
     table = shard.documents(["token_offset", "num_tokens"])
     starts, num_tokens = map(to_numpy, table.columns)
     config = shard.manifest.config
     has_bos, has_eos = config["bos"] == "first", config["eos"] == "last"
-    return Texts(
+    return TextSpans(
         tokens=shard.tokens(),
         starts=starts + has_bos,
         lengths=np.maximum(num_tokens - has_bos - has_eos, 0),
@@ -178,10 +178,6 @@ KEYS_NAME = "band_keys.parquet"
 def band_of(stored: StoredOutput, number: int) -> Hashes:
     """Return the keys of one band for each document of a shard."""
     column = read_table(stored.file(KEYS_NAME), [str(number)]).column(0).combine_chunks()
-    data = column.buffers()[1]
-    found: Hashes = (
-        np.frombuffer(data, "<u8", len(column), column.offset * 8)
-        if data
-        else (np.zeros(0, dtype=np.uint64))
-    )
+    data = column.buffers()[1] or b""
+    found: Hashes = np.frombuffer(data, "<u8", len(column), column.offset * 8)
     return found

@@ -11,14 +11,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.near_duplicates.config import NearDuplicatesConfig
-from tokflow.near_duplicates.ngrams import Hashes, Numbers, Texts, band_of, ngrams_within, texts_of
+from tokflow.near_duplicates.ngrams import (
+    Hashes,
+    Numbers,
+    TextSpans,
+    band_of,
+    batches,
+    ngrams_within,
+    texts_of,
+)
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import to_arrow, to_numpy, write_table
+from tokflow.store.tables import offsets_of, to_arrow, to_numpy, write_table
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import ROWS_PER_GROUP
+from tokflow.tokens.token_source import positions_of_runs
 
 PAIRS_NAME = "pairs.parquet"
 PAIRS_SCHEMA = pa.schema(
@@ -42,9 +51,6 @@ RANGE_TEXTS = 20_000_000
 NUM_SAMPLES = 5
 SAMPLE_TOKENS = 100
 """Pairs that are shown, and the tokens of each text at its beginning."""
-
-BATCH_TOKENS = 2_000_000
-"""Tokens of the pairs that are compared at once; or those of one pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +110,9 @@ def write_pairs(
     num_tokens = np.concatenate([to_numpy(of["num_tokens"]) for of in tables])
     hashes = [chunk for of in tables for chunk in of["text_hash"].chunks]
     texts = distinct_texts(hashes, num_tokens)
-    codes, num_passed_by, num_texts = np.zeros(0, dtype=np.int64), 0, len(texts.documents)
-    for number in range(config.bands):
-        for some, of_some in _ranges(keys, number, texts.documents):
-            pairs, num_others = _alike(some, of_some, texts.ranks)
-            codes = _distinct(np.concatenate([codes, pairs[:, 0] * num_texts + pairs[:, 1]]))
-            num_passed_by += num_others
-    found = np.stack([codes // max(num_texts, 1), codes % max(num_texts, 1)], axis=1)
-    similarity = similarities(texts.documents[found], shards, config.ngram)
+    found, num_passed_by = _candidates(keys, config.bands, texts)
+    corpus = corpus_of(shards)
+    similarity = similarities(texts.documents[found], corpus, config.ngram)
     is_alike = similarity >= config.needed()
     pairs, similarity = found[is_alike], similarity[is_alike]
     order = np.lexsort((texts.ranks[pairs[:, 1]], texts.ranks[pairs[:, 0]]))
@@ -133,28 +134,43 @@ def write_pairs(
         counts=counts,
         details={
             "similarities": np.bincount((similarity * 20).astype(np.int64), minlength=21).tolist(),
-            "samples": _samples(texts.documents[pairs], similarity, shards, tokenizer),
+            "samples": _samples(texts.documents[pairs], similarity, corpus, tokenizer),
         },
         files=checksums(folder, known={PAIRS_NAME: entry}),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
+def _candidates(
+    keys: Sequence[StoredOutput], bands: int, texts: DistinctTexts
+) -> tuple[npt.NDArray[np.int64], int]:
+    """Return the pairs of texts that share a key of some band, (num_pairs, 2), each once and that
+    of higher priority first, and how many are passed by."""
+    num_texts = max(len(texts.documents), 1)
+    codes, num_passed_by = np.zeros(0, dtype=np.int64), 0
+    for number in range(bands):
+        for some, of_some in _ranges(keys, number, texts.documents):
+            pairs, num_others = _alike(some, of_some, texts.ranks)
+            codes = _distinct(np.concatenate([codes, pairs[:, 0] * num_texts + pairs[:, 1]]))
+            num_passed_by += num_others
+    return np.stack([codes // num_texts, codes % num_texts], axis=1), num_passed_by
+
+
 def _samples(
     pairs: npt.NDArray[np.int64],
     similarity: npt.NDArray[np.float64],
-    shards: Sequence[TokenShard],
+    corpus: "Corpus",
     tokenizer: Tokenizer,
 ) -> list[dict[str, Any]]:
     """Return the beginnings of some pairs of documents, from the least alike to the most."""
-    texts, reference = [texts_of(of) for of in shards], open_reference(tokenizer)
-    edges = np.cumsum([0, *(len(of.lengths) for of in texts)])
+    reference = open_reference(tokenizer)
 
     def beginning(document: int) -> str:
-        number = int(np.searchsorted(edges, document, side="right")) - 1
-        start = int(texts[number].starts[document - edges[number]])
-        stop = start + min(int(texts[number].lengths[document - edges[number]]), SAMPLE_TOKENS)
-        return reference.decode(texts[number].tokens.read(start, stop).tolist())
+        number = int(np.searchsorted(corpus.edges, document, side="right")) - 1
+        texts, own = corpus.texts[number], document - corpus.edges[number]
+        start = int(texts.starts[own])
+        stop = start + min(int(texts.lengths[own]), SAMPLE_TOKENS)
+        return reference.decode(texts.tokens.read(start, stop).tolist())
 
     order = np.argsort(similarity, kind="stable")
     places = np.linspace(0, len(order) - 1, min(NUM_SAMPLES, len(order))).astype(np.int64)
@@ -178,7 +194,7 @@ def _ranges(
     bits = 0
     while len(documents) > RANGE_TEXTS << bits:
         bits += 1
-    edges = np.cumsum([0, *(of.manifest.counts["num_documents"] for of in keys)])
+    edges = offsets_of([of.manifest.counts["num_documents"] for of in keys])
     of_shards = np.split(np.arange(len(documents)), np.searchsorted(documents, edges[1:-1]))
     for wanted in range(2**bits):
         found, texts = [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=np.int64)]
@@ -220,52 +236,53 @@ def _alike(keys: Hashes, texts: Numbers, ranks: Numbers) -> tuple[npt.NDArray[np
     return pairs, int((sizes * (sizes - 1) // 2).sum()) - len(pairs)
 
 
-def similarities(
-    pairs: npt.NDArray[np.int64], shards: Sequence[TokenShard], n: int
-) -> npt.NDArray[np.float64]:
-    """Return the Jaccard similarity of pairs of documents, (num_pairs,): n-grams of tokens that
-    both have over those that either has. `pairs`: (num_pairs, 2), which count through all shards,
-    of documents with an n-gram."""
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The texts of all shards; documents count through them."""
+
+    texts: Sequence[TextSpans]
+    edges: Numbers
+    """(num_shards + 1,) the first document of each, and the end."""
+
+
+def corpus_of(shards: Sequence[TokenShard]) -> Corpus:
+    """Return the texts of shards."""
     texts = [texts_of(of) for of in shards]
-    edges = np.cumsum([0, *(len(of.lengths) for of in texts)])
-    lengths = np.concatenate([np.zeros(0, dtype=np.int64), *(of.lengths for of in texts)])
+    return Corpus(texts, offsets_of([len(of.lengths) for of in texts]))
+
+
+def similarities(pairs: npt.NDArray[np.int64], corpus: Corpus, n: int) -> npt.NDArray[np.float64]:
+    """Return the Jaccard similarity of pairs of documents, (num_pairs,): n-grams of tokens that
+    both have over those that either has. `pairs`: (num_pairs, 2) documents with an n-gram."""
     found = np.zeros(len(pairs))
+    lengths = np.concatenate([np.zeros(0, dtype=np.int64), *(of.lengths for of in corpus.texts)])
     pairs = np.sort(pairs, axis=1)
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))  # files are read from the first to the last
-    ends = np.cumsum(lengths[pairs[order]].sum(axis=1))
-    first = 0
-    while first < len(order):
-        before = ends[first - 1] if first else 0
-        stop = max(int(np.searchsorted(ends, before + BATCH_TOKENS, side="right")), first + 1)
-        some = order[first:stop]
-        found[some] = _jaccard(pairs[some], texts, edges, n)
-        first = stop
+    for some in batches(lengths[pairs[order]].sum(axis=1)):
+        found[order[some]] = _jaccard(pairs[order[some]], corpus, n)
     return found
 
 
-def _jaccard(
-    pairs: npt.NDArray[np.int64], texts: Sequence[Texts], edges: Numbers, n: int
-) -> npt.NDArray[np.float64]:
-    """Return the similarity of pairs of documents, of which `edges` are the first of each shard."""
+def _jaccard(pairs: npt.NDArray[np.int64], corpus: Corpus, n: int) -> npt.NDArray[np.float64]:
+    """Return the similarity of pairs that are compared at once."""
     documents, places = np.unique(pairs, return_inverse=True)
-    of_shards = np.split(documents, np.searchsorted(documents, edges[1:-1]))
+    of_shards = np.split(documents, np.searchsorted(documents, corpus.edges[1:-1]))
     own = [
-        ngrams_within(shard.read(some - first), shard.lengths[some - first], n)
-        for shard, first, some in zip(texts, edges[:-1], of_shards, strict=True)
+        ngrams_within(texts.read(some - first), texts.lengths[some - first], n)
+        for texts, first, some in zip(corpus.texts, corpus.edges[:-1], of_shards, strict=True)
         if len(some)
     ]
     known, ids = np.unique(np.concatenate([of for of, _ in own]), return_inverse=True)
     document = np.repeat(np.arange(len(documents)), np.concatenate([num for _, num in own]))
     members = _distinct(document * len(known) + ids)  # the n-grams of each document, once
     sizes = np.bincount(members // len(known), minlength=len(documents))
-    starts = np.cumsum(sizes) - sizes
     left, right = places.reshape(pairs.shape).T
     is_left = sizes[left] < sizes[right]
     small, large = np.where(is_left, left, right), np.where(is_left, right, left)
     num = sizes[small]
     of_pair = np.repeat(np.arange(len(pairs)), num)
-    inside = np.arange(len(of_pair)) - np.repeat(np.cumsum(num) - num, num)
-    asked = members[starts[small][of_pair] + inside] + (large - small)[of_pair] * len(known)
+    own_members = members[positions_of_runs(offsets_of(sizes)[small], num)]
+    asked = own_members + (large - small)[of_pair] * len(known)
     place = np.minimum(np.searchsorted(members, asked), len(members) - 1)
     both = np.bincount(of_pair[members[place] == asked], minlength=len(pairs))
     found: npt.NDArray[np.float64] = both / (sizes[left] + sizes[right] - both)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tokflow.exports.stage import EXPORT
 from tokflow.pipeline.mixture import mixture_rows_of
 from tokflow.pipeline.results import BuildResult
-from tokflow.selection.kept import rule_rows
+from tokflow.selection.left_out import rule_rows
 from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.shown import ratio, size, speed

@@ -13,7 +13,7 @@ from tokflow.attributes.config import DeclaredAttributes
 from tokflow.attributes.stage import ATTRIBUTES
 from tokflow.near_duplicates.stage import NEAR_DUPLICATES
 from tokflow.selection.config import SelectConfig, columns_of
-from tokflow.selection.kept import (
+from tokflow.selection.left_out import (
     LEFT_OUT_NAME,
     Column,
     answers_of,
@@ -38,7 +38,7 @@ from tokflow.store.tables import read_table, to_numpy
 from tokflow.tokens.shard import TokenShard
 
 if TYPE_CHECKING:  # they import pyarrow.compute
-    from tokflow.near_duplicates.copies import Copies
+    from tokflow.near_duplicates.copies import NeedlessDocuments
     from tokflow.selection.expression import Expression
 
 SELECTION_VERSION = 1
@@ -64,13 +64,11 @@ class SelectionStage(Stage):
             Input(stage=ATTRIBUTES.name, variant=of) for of in _attributes(dataset, expression)
         ]
         inputs = [Input(stage="tokens"), *named]
+        if not _is_of_all(expression):
+            return inputs
+        of_all = {"why_all": ", of which quantile() is", "remedy": "compare with file_quantile()"}
         if expression.copies:
             of_all = {"why_all": ", among which copies are left out"}
-        elif any(of.scope == "dataset" for of in expression.quantiles):
-            remedy = "compare with file_quantile()"
-            of_all = {"why_all": ", of which quantile() is", "remedy": remedy}
-        else:
-            return inputs
         pairs = [Input(stage=NEAR_DUPLICATES.name)] * ("near_duplicate" in expression.copies)
         return [*(replace(of, reach="all", **of_all) for of in inputs), *pairs]
 
@@ -130,7 +128,7 @@ SELECTION = SelectionStage()
 
 @dataclass(frozen=True)
 class _AllFiles:
-    """Inputs of all partitions together, for quantiles over all files."""
+    """Inputs of all partitions together, for quantiles and copies among all files."""
 
     making: Making
     expression: "Expression"
@@ -161,7 +159,7 @@ class _AllFiles:
         return {of.name: of.of(np.concatenate(found[of.name])) for of in asked}
 
     @cached_property
-    def copies(self) -> dict[str, "Copies"]:
+    def copies(self) -> dict[str, "NeedlessDocuments"]:
         """The copies of each partition, among the documents that all rules keep."""
         if not self.expression.copies:
             return {}
@@ -178,7 +176,8 @@ class _AllFiles:
 
 
 def _files_of(making: Making) -> _AllFiles | None:
-    """Return what all files have in common; None where no quantile is over them.
+    """Return what all files have in common; None where each file is selected by
+    itself.
 
     Raises: MissingOutputError where the tokens of a partition are not there.
     """
@@ -194,8 +193,12 @@ def _files_of(making: Making) -> _AllFiles | None:
         digest = hashlib.sha256("\n".join(of_files).encode()).hexdigest()
         return _AllFiles(making, expression, digest)
 
-    is_of_all = expression.copies or any(of.scope == "dataset" for of in expression.quantiles)
-    return making.graph.shared(SELECTION, of_all) if is_of_all else None
+    return making.graph.shared(SELECTION, of_all) if _is_of_all(expression) else None
+
+
+def _is_of_all(expression: "Expression") -> bool:
+    """Return whether all files decide what is kept of each."""
+    return bool(expression.copies) or any(of.scope == "dataset" for of in expression.quantiles)
 
 
 def _pairs_of(making: Making, expression: "Expression") -> Made | None:

@@ -14,7 +14,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import CHAT_NUMBERS, describe, formatted, label, shown_columns
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import STATES
-from tokflow.selection.kept import rule_rows
+from tokflow.selection.left_out import rule_rows
 from tokflow.store.integrity import once_more
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.reference_version import described

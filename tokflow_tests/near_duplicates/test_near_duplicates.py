@@ -134,7 +134,7 @@ def test_pairs_do_not_depend_on_files_and_batches_nor_on_what_was_made_before(
     missing = {of.output.title for of in make_plan(grown).missing}
     monkeypatch.setattr(ngrams, "BATCH_DOCUMENTS", 7)
     monkeypatch.setattr(ngrams, "CHUNK_TOKENS", 16)
-    monkeypatch.setattr(pairs, "BATCH_TOKENS", 100)
+    monkeypatch.setattr(ngrams, "BATCH_TOKENS", 100)
     monkeypatch.setattr(pairs, "RANGE_TEXTS", 9)
     build(grown)
 

@@ -18,7 +18,7 @@ from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import ROWS_PER_GROUP
 
 if TYPE_CHECKING:  # they import pyarrow.compute
-    from tokflow.near_duplicates.copies import Copies
+    from tokflow.near_duplicates.copies import NeedlessDocuments
     from tokflow.selection.expression import Expression, KnownValues, Quantile
 
 LEFT_OUT_NAME = "left_out.parquet"
@@ -128,7 +128,7 @@ def write_selection(
     *,
     attributes: Mapping[str, Column],
     quantiles: Mapping[str, float | None],
-    copies: "Copies | None",
+    copies: "NeedlessDocuments | None",
     recipe: Recipe,
 ) -> None:
     """Write the selection of one shard into the empty `folder`, manifest last: what is left out and
