@@ -104,7 +104,7 @@ def report_jobs(arguments, folder):
         )
         title = f"{size:g} MB of code, {num_files} {kind}"
         heading = f"\n{title}, GPT-2, {counts(found.values())}; median of {arguments.repeats}"
-        say(heading, *jobs.table(found, text_bytes=size * 1e6))
+        say(heading, *jobs.table(found, text_bytes=size * 1e6), *jobs.predictions(found))
         blocks.append((title, found))
     say("\naims", *jobs.judged(blocks))
 

@@ -130,10 +130,15 @@ def serial_seconds(alone, result, jobs):
     return min(max(serial, 0.0), alone)
 
 
-def predicted(alone, serial):
-    """Return what the serial share lets more cores reach, if they do not slow each other down."""
-    times = (f"{serial + (alone - serial) / cores:.1f} s on {cores}" for cores in (16, 64))
-    return f"serial {serial:.2f} s ({serial / alone:.0%} of 1 job): {', '.join(times)} cores"
+def predictions(found):
+    """Yield for each number of jobs what is serial, and what more cores could reach with it if they
+    did not slow each other down."""
+    alone = found[1].wall_seconds
+    for jobs in sorted(found.keys() - {1}):
+        serial = serial_seconds(alone, found[jobs], jobs)
+        times = (f"{serial + (alone - serial) / cores:.1f} s on {cores}" for cores in (16, 64))
+        share = f"serial {serial:.2f} s ({serial / alone:.0%} of 1 job)"
+        yield f"  {jobs:5}  {share}: {', '.join(times)} cores"
 
 
 def judged(blocks):
@@ -141,9 +146,6 @@ def judged(blocks):
     for title, found in blocks:
         for jobs, result in found.items():
             if jobs > 1:
-                alone = found[1].wall_seconds
-                serial = serial_seconds(alone, result, jobs)
-                yield f"  {title}, {jobs} jobs: {predicted(alone, serial)}"
                 ratio = share_ratio(result, jobs)
                 numbers = f"{jobs} jobs take {ratio:.2f} times their share of {jobs} runs at once"
                 yield line(title, ratio <= SHARE_RATIO, f"{numbers}, aim {SHARE_RATIO}")

@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokflow.pools.memory import shared_bytes
+
 PROC = Path("/proc")
 SAMPLE_SECONDS = 0.05
 SAMPLING_SHARE = 0.04
@@ -204,15 +206,6 @@ def whole_bytes(pid):
         return int((PROC / f"{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0  # it ended meanwhile
-
-
-def shared_bytes(pid):
-    """Return the proportional share: pages that n processes use count as 1/n."""
-    try:
-        lines = (PROC / f"{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0  # it ended meanwhile
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def processor_seconds(pid):
