@@ -337,7 +337,7 @@ class Stage:
         again if they were dropped; of what is made of all partitions it is so anyway."""
         return False
 
-    def spare_files(self, stored: StoredOutput) -> list[str]:
+    def spare_files(self, manifest: Manifest) -> list[str]:
         """Return files of an output that may go once all exports stand, by their names."""
         return []
 

@@ -28,11 +28,11 @@ def spare_tokens(graph: BuildGraph) -> Spare:
     found: list[tuple[StoredOutput, Sequence[str]]] = []
     for output in graph.outputs():
         with suppress(TokflowError, OSError):
-            stored = output.open()
-            names = output.step.spare_files(stored)
-            left = (of for of in stored.manifest.dropped if (stored.folder / of).exists())
+            manifest = output.manifest()
+            names = output.step.spare_files(manifest)
+            left = ((output.folder / of).exists() for of in manifest.dropped)
             if names or any(left):
-                found.append((stored, names))
+                found.append((output.open(), names))
     return found
 
 

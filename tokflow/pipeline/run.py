@@ -30,6 +30,7 @@ from tokflow.pipeline.results import (
     StageBegun,
     StageFailure,
     StageResult,
+    timed,
 )
 from tokflow.pipeline.skipped_files import SkippedFiles
 from tokflow.pipeline.stages import needed_for
@@ -152,15 +153,8 @@ class Build:
 
         Raises: ConfigError where sources cannot be mixed.
         """
-        stage, since = RAW, time.perf_counter()
         with self.memory, closing(self._events(pool)) as events:
-            for event in events:
-                if isinstance(event, StageBegun):
-                    now = time.perf_counter()
-                    self.stage_seconds[stage] += now - since
-                    stage, since = event.stage, now
-                yield event
-        self.stage_seconds[stage] += time.perf_counter() - since
+            yield from timed(events, self.stage_seconds)
 
     def _events(self, pool: Pool) -> Generator[Event, None, None]:
         keys = self.keys
@@ -348,8 +342,7 @@ class Build:
             return True
         if self.failed:
             return False
-        is_partial = self.only is not None and self.asked is None
-        keys = self.graph.partitions if is_partial else ()
+        keys = self.graph.partitions if self.only is not None and self.asked is None else ()
         return all(
             self.graph.output(of.stage, key, of.variant).is_made
             and not self.graph.lacks_tokens(self.graph.tokens(key))

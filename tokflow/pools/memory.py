@@ -3,6 +3,7 @@ free."""
 
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -18,12 +19,16 @@ LIMIT_FILES = ("memory.max", "memory/memory.limit_in_bytes")
 SECONDS_BETWEEN = 0.25
 """Seconds between two looks, each of which takes a millisecond for each process."""
 
+LOOKING_SHARE = 0.01
+"""Share of a core that looking takes at most: with hundreds of processes it looks less often."""
+
 
 class PeakMemory:
     """The most memory that this process and its descendants take together while a block runs.
 
     A page that several of them share counts once, and one of a mapped file as long as it is mapped
-    in. It is looked at every quarter of a second, so that a shorter peak may be missed.
+    in. It is looked at every quarter of a second, of hundreds of processes every few seconds, so
+    that a shorter peak may be missed.
     """
 
     num_bytes: int | None = None
@@ -42,11 +47,13 @@ class PeakMemory:
             self._thread.join()
 
     def _watch(self) -> None:
-        is_over = False
+        is_over, pause = False, 0.0
         while not is_over:  # the last look is after the end
-            is_over = self._is_over.wait(SECONDS_BETWEEN if self.num_bytes else 0)
-            now = sum(map(_shared_bytes, _descendants(os.getpid())))
+            is_over = self._is_over.wait(pause)
+            began = time.thread_time()
+            now = sum(map(shared_bytes, _descendants(os.getpid())))
             self.num_bytes = max(now, self.num_bytes or 0)
+            pause = max(SECONDS_BETWEEN, (time.thread_time() - began) / LOOKING_SHARE)
 
 
 def _descendants(pid: int) -> list[int]:
@@ -59,7 +66,7 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def _shared_bytes(pid: int) -> int:
+def shared_bytes(pid: int) -> int:
     """Return the proportional share of a process: a page of n processes counts as 1/n."""
     with suppress(OSError):  # it ended meanwhile
         lines = (PROC / f"{pid}/smaps_rollup").read_text().splitlines()

@@ -26,7 +26,7 @@ from tokflow.tokens.shard_files import (
     LOSS_MASK_NAME,
     TOKENS_NAME,
     may_have_segments,
-    segment_name,
+    names_in_segments,
 )
 from tokflow.tokens.token_source import TokenSource, mapped
 
@@ -81,9 +81,7 @@ class TokenShard(InStore):
 
     def names(self, name: str) -> list[str]:
         """Return the names of a file in all segments; `[name]` for a shard that is one segment."""
-        if "segments" not in self.manifest.details:
-            return [name]
-        return [segment_name(name, number) for number in range(len(self.segments))]
+        return names_in_segments(name, self.manifest)
 
     def tokens(self, *, is_lazy: bool = False) -> TokenSource:
         """Return the token ids, memory-mapped read-only; (num_tokens,). `is_lazy`: for a `read` of

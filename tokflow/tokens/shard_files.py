@@ -88,6 +88,12 @@ def segment_name(name: str, segment: int | None) -> str:
     return f"{stem}-{segment:05d}.{suffix}"
 
 
+def names_in_segments(name: str, manifest: Manifest) -> list[str]:
+    """Return the names of a file of a shard in all segments; `[name]` where it is one segment."""
+    segments = manifest.details.get("segments", [])
+    return [segment_name(name, number) for number in range(len(segments))] or [name]
+
+
 class ShardWriter:
     """The open files of a token shard, or of one segment of it, with counts of what went in."""
 

@@ -43,6 +43,7 @@ from tokflow.tokens.shard_files import (
     bytes_of,
     join_segments,
     may_have_segments,
+    names_in_segments,
     run_facts,
     segments_of,
 )
@@ -300,11 +301,10 @@ class TokensStage(Stage):
             return f"{num_special:,} special tokens in texts, where that is an error"
         return None
 
-    def spare_files(self, stored: StoredOutput) -> list[str]:
+    def spare_files(self, manifest: Manifest) -> list[str]:
         """Return the tokens and their loss mask, of which exports are made alone."""
-        shard = TokenShard(stored)
-        names = (*shard.names(TOKENS_NAME), *shard.names(LOSS_MASK_NAME))
-        return [name for name in names if name in stored.manifest.files]
+        names = (names_in_segments(of, manifest) for of in (TOKENS_NAME, LOSS_MASK_NAME))
+        return [name for of in names for name in of if name in manifest.files]
 
     def kinds(self, dataset: DatasetConfig, variant: str) -> Sequence[str]:
         """Return the tags of raw numbers and tables."""

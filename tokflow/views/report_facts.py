@@ -168,7 +168,7 @@ class StoreFacts:
 
     @cached_property
     def near_duplicates(self) -> Mapping[str, Any]:
-        """What the pairs of alike texts have to show: similarities, samples; nothing of none."""
+        """Similarities and samples of the pairs of alike texts; nothing where there are none."""
         folders = self.folders(NEAR_DUPLICATES)
         return self.plan.dataset.store.read(folders[0]).manifest.details if folders else {}
 

@@ -129,13 +129,20 @@ def test_formats_whose_files_depend_on_each_other_are_written_by_one_task(
     assert [segments(dataset, config.name) for config in dataset.exports] == [[]] * 4
 
 
+def killed_at_the_second(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Dataset, list[int]]:
+    """Return a dataset whose build was killed, and the segments that are made from then on, too."""
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
+    dataset = dataset_in(folder, ROWS[:1])
+    return dataset, kill_at(2, dataset, monkeypatch)
+
+
 def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
-    monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
-    dataset = dataset_in(tmp_path, ROWS[:1])
-    made = kill_at(2, dataset, monkeypatch)
+    dataset, made = killed_at_the_second(tmp_path, monkeypatch)
     first = [*made]
     assert build_dataset(dataset, jobs=1).failed == ()
 
@@ -146,10 +153,7 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
 def test_a_killed_run_goes_on_from_no_segment_of_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
-    monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
-    dataset = dataset_in(tmp_path, ROWS[:1])
-    made = kill_at(2, dataset, monkeypatch)
+    dataset, made = killed_at_the_second(tmp_path, monkeypatch)
     monkeypatch.setattr(writing, "SEGMENT_VERSION", writing.SEGMENT_VERSION + 1)
 
     assert build_dataset(dataset, jobs=1).failed == ()

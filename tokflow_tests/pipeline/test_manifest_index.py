@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.kept import drop_tokens
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, make_plan
@@ -57,21 +58,35 @@ def is_known(output: Output) -> bool:
     return output.known is not None and output.known == read_manifest(output.folder)
 
 
-def test_a_plan_of_many_built_files_reads_no_manifest_of_them(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-):
-    read = list[Path]()
+@pytest.fixture
+def read(copy: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The outputs, by their places, whose manifests are read from now on."""
+    found = list[str]()
 
     def noted(folder: Path, *more: Any) -> Any:
-        read.append(folder.parent.relative_to(copy / "store/small"))
+        found.append(folder.parent.relative_to(copy / "store/small").as_posix())
         return read_manifest(folder, *more)
 
     monkeypatch.setattr("tokflow.store.store.read_manifest", noted)
+    return found
+
+
+def test_a_plan_of_many_built_files_reads_no_manifest_of_them(copy: Path, read: list[str]):
     plan = plan_of(copy)
 
     assert plan.is_up_to_date
-    assert {of.as_posix() for of in read} == {"tokenizer", "exports/bin"}
+    assert {*read} == {"tokenizer", "exports/bin"}
     assert len(known(plan)) == 2 * LEAST_OUTPUTS
+
+
+def test_tokens_that_are_dropped_already_cost_no_manifest_either(copy: Path, read: list[str]):
+    dataset = declared(copy, keep="exports")
+    drop_tokens(graph_of(dataset))
+    plan_of(copy, keep="exports")
+    read.clear()
+
+    assert drop_tokens(plan_of(copy, keep="exports").graph) == 0
+    assert {*read} == {"tokenizer", "exports/bin"}
 
 
 @pytest.mark.parametrize("name", [MANIFEST_NAME, "tokens.bin", "documents.parquet"])
