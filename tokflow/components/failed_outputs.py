@@ -78,7 +78,7 @@ def mark_bad_files(
     outputs = [(step.name, "", of.name) for step in steps for of in failed]
     if outputs:
         name = f"{dagster_name(dataset.name)}_bad_files"
-        tags = {"tokflow/of_run": context.run.run_id}
+        tags = {".dagster/tokflow_of_run": context.run.run_id}
         run = dg.DagsterRun(
             name, run_id=str(uuid4()), status=dg.DagsterRunStatus.FAILURE, tags=tags
         )

@@ -21,8 +21,8 @@ from tokflow.pipeline.project import project_root, state_home
 from tokflow.store.atomic import boot, is_alive, machine
 from tokflow.store.config import expanded
 
-PROCESS_TAG = "tokflow/process"
-"""Tag of a build: its run and its process. Dagster's daemon watches no processes except
+PROCESS_TAG = ".dagster/tokflow_process"
+"""Hidden tag of a build: its run and its process. Dagster's daemon watches no processes except
 those of Docker and Kubernetes."""
 
 NOT_ENDED = [

@@ -43,6 +43,8 @@ def test_one_run_builds_everything_of_a_dataset_that_dagster_has_never_seen(
     evaluations = checks(result)
     assert len(evaluations) == 9
     assert all(evaluation.passed for evaluation in evaluations)
+    tags = case.instance.get_run_by_id(result.run_id).tags
+    assert [of for of in tags if "tokflow" in of and not of.startswith(".dagster/")] == []
 
 
 def test_the_log_of_a_first_build_counts_raw_files_and_proposes_groups(

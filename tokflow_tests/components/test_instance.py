@@ -13,7 +13,13 @@ import pytest
 
 from tokflow.components import instance as instance_module
 from tokflow.components import open_instance
-from tokflow.components.instance import end_lost_runs, find_old_runs, process_tags, remove_runs
+from tokflow.components.instance import (
+    PROCESS_TAG,
+    end_lost_runs,
+    find_old_runs,
+    process_tags,
+    remove_runs,
+)
 
 
 def test_the_instance_is_the_one_of_the_project_wherever_one_stands(
@@ -93,9 +99,9 @@ def launched(host: str) -> dict[str, str]:
         ({}, False),
         (launched("code"), True),
         (launched("another"), False),
-        ({"tokflow/process": "{run} 5c1e boot machine 7"}, True),
-        ({"tokflow/process": "{run} another boot machine 7"}, False),
-        ({"tokflow/process": "copied-from-a-run 5c1e boot machine 7"}, False),
+        ({PROCESS_TAG: "{run} 5c1e boot machine 7"}, True),
+        ({PROCESS_TAG: "{run} another boot machine 7"}, False),
+        ({PROCESS_TAG: "copied-from-a-run 5c1e boot machine 7"}, False),
     ],
 )
 def test_runs_of_a_container_that_is_gone_are_ended(tags: dict[str, str], is_ended: bool):
