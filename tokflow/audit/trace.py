@@ -24,7 +24,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.selection.config import SelectConfig
 from tokflow.selection.left_out import documents_of, rule_against
-from tokflow.selection.stage import SELECTION, columns_of_attributes
+from tokflow.selection.stage import SELECTION, columns_over
 from tokflow.store.integrity import check_files, report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_numpy
@@ -242,7 +242,7 @@ def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
         why_not = rule and f"left out by select: {rule}"
         expression = selection.of(SelectConfig).over(dataset)
         names = dataset.of(DeclaredAttributes).explaining(expression.names)
-        table = documents_of(shard, names, columns_of_attributes(selection)).columns
+        table = documents_of(shard, names, columns_over(selection, expression)).columns
         values = {name: table[name][document].as_py() for name in names}
         values = {
             name: int(of) if isinstance(of, float) and of.is_integer() else of

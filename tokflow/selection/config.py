@@ -46,21 +46,26 @@ class SelectConfig(Config):
 
         Raises: ConfigError where it is wrong.
         """
-        found = _parsed(self.expression, tuple(columns_of(dataset).items()))
-        kept = dataset.of(DocumentsConfig).keep_columns
-        of_attributes = dataset.of(DeclaredAttributes)
-        meanings = Counter([*OWN_COLUMNS, *found.copies, *kept, *of_attributes.columns])
-        if twice := [name for name in (*found.names, *found.copies) if meanings[name] > 1]:
-            raise ConfigError(
-                where="",
-                expected="a column with one meaning",
-                found=f"{twice[0]}, which more than one of these has: every dataset, "
-                "documents.keep_columns, attributes",
-                remedy="write `name.column` for that of an attribute, or rename the column",
-            )
-        if "near_duplicate" in found.copies:
-            dataset.of(NearDuplicatesConfig).needed()
-        return found
+        return expression_over(dataset, self.expression)
+
+
+def expression_over(dataset: DatasetConfig, text: str) -> "Expression":
+    """Return an expression over the columns of a dataset. Raises: ConfigError where it is wrong."""
+    found = _parsed(text, tuple(columns_of(dataset).items()))
+    kept = dataset.of(DocumentsConfig).keep_columns
+    of_attributes = dataset.of(DeclaredAttributes)
+    meanings = Counter([*OWN_COLUMNS, *found.copies, *kept, *of_attributes.columns])
+    if twice := [name for name in (*found.names, *found.copies) if meanings[name] > 1]:
+        raise ConfigError(
+            where="",
+            expected="a column with one meaning",
+            found=f"{twice[0]}, which more than one of these has: every dataset, "
+            "documents.keep_columns, attributes",
+            remedy="write `name.column` for that of an attribute, or rename the column",
+        )
+    if "near_duplicate" in found.copies:
+        dataset.of(NearDuplicatesConfig).needed()
+    return found
 
 
 @lru_cache(256)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,51 +58,41 @@ class SelectionStage(Stage):
         return {"": config} if config.expression.strip() else {}
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
-        """Return the tokens: those of all partitions where a quantile is over all files."""
+        """Return what the expression is over, and the pairs of copies."""
         expression = _expression(dataset)
-        named = [
-            Input(stage=ATTRIBUTES.name, variant=of) for of in _attributes(dataset, expression)
-        ]
-        inputs = [Input(stage="tokens"), *named]
-        if not _is_of_all(expression):
-            return inputs
-        of_all = {"why_all": ", of which quantile() is", "remedy": "compare with file_quantile()"}
-        if expression.copies:
-            of_all = {"why_all": ", among which copies are left out"}
         pairs = [Input(stage=NEAR_DUPLICATES.name)] * ("near_duplicate" in expression.copies)
-        return [*(replace(of, reach="all", **of_all) for of in inputs), *pairs]
+        return [*inputs_over(dataset, expression), *pairs]
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides a selection: the tokens and the expression."""
-        files, dataset = _files_of(making), making.graph.dataset
-        expression = _expression(dataset)
+        expression = _expression(making.graph.dataset)
         pairs = _pairs_of(making, expression)
-        parents = {NEAR_DUPLICATES.name: pairs.fingerprint} if pairs else {}
-        return _recipe(
-            expression,
-            attributes={
-                name: making.input(ATTRIBUTES.name, name).fingerprint
-                for name in _attributes(dataset, expression)
+        return Recipe(
+            stage=self.name,
+            version=SELECTION_VERSION,
+            config={"expression": expression.text, **decided_over(making, expression)},
+            parents={
+                **({NEAR_DUPLICATES.name: pairs.fingerprint} if pairs else {}),
+                "tokens": making.input("tokens").fingerprint,
             },
-            all_files=files.digest if files else None,
-            tokens=making.input("tokens").fingerprint,
-            **parents,
         )
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the selection of any shard."""
-        return _recipe(_expression(dataset), attributes={}, all_files=None)
+        config = {"expression": _expression(dataset).text}
+        return Recipe(stage=self.name, version=SELECTION_VERSION, config=config, parents={})
 
     def writer(self, making: Making) -> Writer:
         """Return what asks the expression of each document."""
-        files = _files_of(making)
+        expression = _expression(making.graph.dataset)
+        files = files_over(making, expression)
         return WholeWriter(
             partial(
                 write_selection,
                 making.opened("tokens"),
                 making.of(SelectConfig).expression,
                 columns_of(making.graph.dataset),
-                attributes=columns_of_attributes(making),
+                attributes=columns_over(making, expression),
                 quantiles=files.quantiles if files else {},
                 copies=files.copies.get(making.key) if files else None,
                 recipe=making.recipe,
@@ -127,7 +117,7 @@ SELECTION = SelectionStage()
 
 
 @dataclass(frozen=True)
-class _AllFiles:
+class AllFiles:
     """Inputs of all partitions together, for quantiles and copies among all files."""
 
     making: Making
@@ -175,15 +165,34 @@ class _AllFiles:
         return find_copies(shards, are_kept, pairs)
 
 
-def _files_of(making: Making) -> _AllFiles | None:
-    """Return what all files have in common; None where each file is selected by
-    itself.
+def inputs_over(dataset: DatasetConfig, expression: "Expression") -> list[Input]:
+    """Return the tokens and the attributes that an expression is over: those of all partitions
+    where all files decide what it says of one."""
+    names = _attributes(dataset, expression)
+    inputs = [Input(stage="tokens"), *(Input(stage=ATTRIBUTES.name, variant=of) for of in names)]
+    if not _is_of_all(expression):
+        return inputs
+    of_all = {"why_all": ", of which quantile() is", "remedy": "compare with file_quantile()"}
+    if expression.copies:
+        of_all = {"why_all": ", among which copies are left out"}
+    return [replace(of, reach="all", **of_all) for of in inputs]
+
+
+def decided_over(making: Making, expression: "Expression") -> dict[str, Any]:
+    """Return what decides the values of an expression beside the tokens of its file."""
+    files, names = files_over(making, expression), _attributes(making.graph.dataset, expression)
+    attributes = {name: making.input(ATTRIBUTES.name, name).fingerprint for name in names}
+    of_all = {"all_files": files.digest} if files else {}
+    return {**of_all, **({"attributes": attributes} if attributes else {})}
+
+
+def files_over(making: Making, expression: "Expression") -> AllFiles | None:
+    """Return what all files have in common; None where an expression is about each file by itself.
 
     Raises: MissingOutputError where the tokens of a partition are not there.
     """
-    expression = _expression(making.graph.dataset)
 
-    def of_all() -> _AllFiles:
+    def of_all() -> AllFiles:
         names = _attributes(making.graph.dataset, expression)
         all_inputs = [
             making.inputs("tokens"),
@@ -191,9 +200,17 @@ def _files_of(making: Making) -> _AllFiles | None:
         ]
         of_files = (made.fingerprint for inputs in all_inputs for made in inputs.values())
         digest = hashlib.sha256("\n".join(of_files).encode()).hexdigest()
-        return _AllFiles(making, expression, digest)
+        return AllFiles(making, expression, digest)
 
-    return making.graph.shared(SELECTION, of_all) if _is_of_all(expression) else None
+    key = "all files", expression.text
+    return making.graph.shared(key, of_all) if _is_of_all(expression) else None
+
+
+def columns_over(making: Making, expression: "Expression") -> dict[str, Column]:
+    """Return the columns of attributes that an expression may name, by that name."""
+    dataset = making.graph.dataset
+    names = _attributes(dataset, expression)
+    return _columns(dataset, {name: making.opened(ATTRIBUTES.name, name) for name in names})
 
 
 def _is_of_all(expression: "Expression") -> bool:
@@ -217,28 +234,6 @@ def _attributes(dataset: DatasetConfig, expression: "Expression") -> list[str]:
     return sorted({columns[name][0] for name in expression.names if name in columns})
 
 
-def columns_of_attributes(making: Making) -> dict[str, Column]:
-    """Return the columns of attributes that the expression of an output may name, by that name."""
-    dataset = making.graph.dataset
-    names = _attributes(dataset, _expression(dataset))
-    return _columns(dataset, {name: making.opened(ATTRIBUTES.name, name) for name in names})
-
-
 def _columns(dataset: DatasetConfig, outputs: Mapping[str, StoredOutput]) -> dict[str, Column]:
     columns = dataset.of(DeclaredAttributes).columns.items()
     return {as_: (outputs[name], of) for as_, (name, of) in columns if name in outputs}
-
-
-def _recipe(
-    expression: "Expression",
-    *,
-    attributes: Mapping[str, str],
-    all_files: str | None,
-    **parents: str,
-) -> Recipe:
-    config = {
-        "expression": expression.text,
-        **({} if all_files is None else {"all_files": all_files}),
-        **({"attributes": dict(attributes)} if attributes else {}),
-    }
-    return Recipe(stage="selection", version=SELECTION_VERSION, config=config, parents=parents)
