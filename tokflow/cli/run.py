@@ -252,7 +252,7 @@ def _say_what_came(
     asked: _Asked,
 ) -> None:
     if built.num_new or built.failed:
-        from tokflow.cli.summary import print_summary
+        from tokflow.cli.closing_summary import print_summary
 
         if built.num_new:  # as where another machine made a share of the files
             for change in plan.library_changes(of_engines=True):

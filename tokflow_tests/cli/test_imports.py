@@ -20,7 +20,7 @@ BY_PARQUET = {"pyarrow.parquet", "pyarrow.fs", "pyarrow.compute", "ssl", "urllib
 
 NOT_FOR_NOTHING = {
     *("rich", "multiprocessing", "urllib.request", "http.client"),
-    *("tokflow.cli.summary", "tokflow.cli.progress", "tokflow.cli.recorded"),
+    *("tokflow.cli.closing_summary", "tokflow.cli.progress", "tokflow.cli.recorded"),
     *("tokflow.pipeline.run", "tokflow.pipeline.tasks", "tokflow.pipeline.lines"),
     *("tokflow.pipeline.describe", "tokflow.audit", "tokflow.views"),
 }

@@ -10,7 +10,7 @@ import pytest
 
 from tokflow.audit.trace import trace_document
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.cli.summary import left_out
+from tokflow.cli.closing_summary import left_out
 from tokflow.loaders import open_rows
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.cli.summary import left_out
+from tokflow.cli.closing_summary import left_out
 from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError
 from tokflow.pipeline import tasks

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.cli.summary import left_out
+from tokflow.cli.closing_summary import left_out
 from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.mixture import graph_of
 from tokflow.split.spans import Split

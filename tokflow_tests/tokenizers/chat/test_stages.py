@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.cli.summary import left_out
+from tokflow.cli.closing_summary import left_out
 from tokflow.exports.stage import parts_of
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.cli.summary import left_out, packed, print_summary
+from tokflow.cli.closing_summary import left_out, packed, print_summary
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.tiny import declare_small, write_raw
@@ -31,7 +31,7 @@ def test_how_full_rows_are_is_said_once_and_nothing_where_no_export_has_rows(
 def test_the_files_shown_are_those_that_failed_or_have_rejects_and_the_largest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.cli.summary.FILES_SHOWN", 3)
+    monkeypatch.setattr("tokflow.cli.closing_summary.FILES_SHOWN", 3)
     texts = {"a": "12", "b": "1", "c": "1234", "d": "123", "e": "1"}
     write_raw(tmp_path, {f"{name}.jsonl": [text] for name, text in texts.items()})
     for name, more in (("b", '{"text": null}\n'), ("e", "{")):
@@ -54,7 +54,7 @@ def test_the_files_shown_are_those_that_failed_or_have_rejects_and_the_largest(
 def test_the_time_of_each_stage_and_the_memory_of_all_processes_are_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.cli.summary.LEAST_SECONDS", 0)
+    monkeypatch.setattr("tokflow.cli.closing_summary.LEAST_SECONDS", 0)
 
     *_, spent, _ = closing_of(tmp_path, capsys, exports=["bin"])
 
