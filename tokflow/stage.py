@@ -77,6 +77,10 @@ class DatasetConfig(Protocol):
     def stages(self) -> "tuple[Stage, ...]":
         """The stages of the dataset, parents first."""
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts of its splits, divided by strata, in order."""
+
     def of(self, section: type[T]) -> T:
         """Return the section of the YAML that has this type."""
 
@@ -133,8 +137,8 @@ class Opened(Protocol):
     def opened(self, stage: str) -> Any:
         """Return the output of a stage that this one goes back to, as that stage opens it."""
 
-    def selections(self) -> list[Any]:
-        """Return the inputs that give a selection of documents, opened."""
+    def given(self, kind: str) -> list[Any]:
+        """Return the inputs that give something of this kind, opened."""
 
 
 class Made(Protocol):
@@ -274,7 +278,8 @@ class Stage:
     config: ClassVar[type[Config] | None] = None
     """Section that decides its outputs; default: the one that it adds."""
     gives: ClassVar[str] = ""
-    """`selection`: its outputs open as (num_documents,) bool, and the split takes what is True."""
+    """`selection`: its outputs open as (num_documents,) bool, and the split takes what is True;
+    `strata`: as `Strata`, and the split divides its parts by them."""
     cost: ClassVar[Cost] = Cost()
     has_engine: ClassVar[bool] = False
     """True of the tokens: an engine makes them, of all the text that a limit takes."""
@@ -350,9 +355,9 @@ class Stage:
         return ""
 
 
-def selection_stages(dataset: DatasetConfig) -> list[Stage]:
-    """Return the stages of a dataset that select documents."""
-    return [of for of in dataset.stages if of.gives == "selection" and of.variants(dataset)]
+def stages_giving(dataset: DatasetConfig, *kinds: str) -> list[Stage]:
+    """Return the stages of a dataset that give something of these kinds."""
+    return [of for of in dataset.stages if of.gives in kinds and of.variants(dataset)]
 
 
 def stage_named(stages: Iterable[Stage], name: str) -> Stage | None:

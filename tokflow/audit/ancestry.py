@@ -161,9 +161,9 @@ class Ancestry:
         split: Split | FileSequences = self.open(output)
         return split.split if isinstance(split, FileSequences) else split
 
-    def selections(self, output: StoredOutput) -> list[Any]:
-        """Return the selections of documents that an output was made with."""
-        return _Inputs(self, output).selections()
+    def given(self, output: StoredOutput, kind: str) -> list[Any]:
+        """Return what of this kind, as selections of documents, an output was made with."""
+        return _Inputs(self, output).given(kind)
 
     def split_of(self, export: StoredOutput, raw_file: str) -> Split:
         """Return the split that one raw file is in, among those that an export is made from."""
@@ -216,11 +216,11 @@ class _Inputs:
             return self.ancestry.open(found)
         return _Inputs(self.ancestry, next(iter(parents.values()))).opened(stage)
 
-    def selections(self) -> list[Any]:
-        """Return the parents that select documents, opened."""
+    def given(self, kind: str) -> list[Any]:
+        """Return the parents that give something of this kind, opened."""
         parents = self.ancestry.parents(self.output)
-        selecting = [of.name for of in self.ancestry.stages if of.gives == "selection"]
-        return [self.ancestry.open(parents[name]) for name in selecting if name in parents]
+        giving = [of.name for of in self.ancestry.stages if of.gives == kind]
+        return [self.ancestry.open(parents[name]) for name in giving if name in parents]
 
 
 def _partitions_with(export: StoredOutput, raw_file: str) -> Iterator[str]:

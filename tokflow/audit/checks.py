@@ -139,7 +139,7 @@ def _split_closes(graph: BuildGraph, output: Output) -> list[str]:
     the documents and tokens that it takes of its source."""
     split = graph.open_split(output.name)
     if not graph.of_sources:
-        return verify_split(split, selections=output.selections())
+        return verify_split(split, given=output.given)
     graph_of_source, of_source = graph.at(output.name)
     return verify_mixed_split(split, graph_of_source.open_split(of_source), graph.tokenizer)
 

@@ -22,12 +22,15 @@ from tokflow.exports.reading import find_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
-from tokflow.selection.config import SelectConfig
+from tokflow.pipeline.output import Output
+from tokflow.selection.expression import Expression
 from tokflow.selection.left_out import documents_of, rule_against
 from tokflow.selection.stage import SELECTION, columns_over
 from tokflow.store.integrity import check_files, report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_numpy
+from tokflow.strata.codes import NO_STRATUM, together
+from tokflow.strata.stage import STRATA
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.vocabulary import token_bytes
 from tokflow.tokens.rejects import rejects_in
@@ -209,9 +212,9 @@ class DocumentTrace:
     """Its pieces: part, char_start, num_chars, num_tokens; one, unless the split cuts it."""
     why_not: str | None = None
     """Reason why it is in no part: what is wrong with it, or the rule of `select` that leaves it
-    out; None where it is in a part."""
+    out, or that it is in no stratum; None where it is in a part."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the columns that `select` names."""
+    """Values of the columns that `select` and `strata` name."""
 
 
 def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
@@ -235,19 +238,17 @@ def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
     columns = ["part", "char_start", "num_chars", "num_tokens"]
     own = pieces.filter(of_document).select(columns).to_pylist()
     is_left_out = [piece["part"] for piece in own] == [None]
-    why_not, values = None, {}
+    why_not, values, document = None, dict[str, Any](), int(found[0])
+    if STRATA in graph.stages and STRATA.variants(dataset):
+        strata = graph.output(STRATA.name, key)
+        is_in_none = graph.open(strata).codes[document] == NO_STRATUM
+        why_not = "in no stratum" if is_in_none else None
+        values |= _values(strata, together(dataset.strata.over(dataset)), shard, document)
     if SELECTION in graph.stages and SELECTION.variants(dataset):
-        selection, document = graph.output(SELECTION.name, key), int(found[0])
+        selection = graph.output(SELECTION.name, key)
         rule = rule_against(selection.open(), document)
-        why_not = rule and f"left out by select: {rule}"
-        expression = selection.of(SelectConfig).over(dataset)
-        names = dataset.of(DeclaredAttributes).explaining(expression.names)
-        table = documents_of(shard, names, columns_over(selection, expression)).columns
-        values = {name: table[name][document].as_py() for name in names}
-        values = {
-            name: int(of) if isinstance(of, float) and of.is_integer() else of
-            for name, of in values.items()
-        }
+        why_not = f"left out by select: {rule}" if rule else why_not
+        values |= _values(selection, dataset.select.over(dataset), shard, document)
     return DocumentTrace(
         raw_file=raw_file,
         row=row,
@@ -255,6 +256,19 @@ def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
         why_not=why_not or ("in no part of the split" if is_left_out else None),
         values=values,
     )
+
+
+def _values(
+    output: Output, expression: Expression, shard: TokenShard, document: int
+) -> dict[str, Any]:
+    """Return what an expression knows of a document, by its columns."""
+    names = output.graph.dataset.of(DeclaredAttributes).explaining(expression.names)
+    table = documents_of(shard, names, columns_over(output, expression)).columns
+    values = {name: table[name][document].as_py() for name in names}
+    return {
+        name: int(of) if isinstance(of, float) and of.is_integer() else of
+        for name, of in values.items()
+    }
 
 
 def _partition_with(graph: BuildGraph, raw_file: str) -> str:

@@ -33,6 +33,8 @@ from tokflow.pipeline.results import BuildResult, StageResult
 from tokflow.selection.stage import SELECTION
 from tokflow.shown import counted, duration, size
 from tokflow.split.mixed_split import BUDGET_CUTS
+from tokflow.split.rule import NOT_TAKEN
+from tokflow.split.spans import NOT_IN_STRATA
 from tokflow.store.links import LATEST, named_by, path_of_newest
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT
@@ -59,8 +61,8 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
     if text := statistics["text"]:
         numbers = ", ".join(phrases(text, lambda _, kind: not kind.is_loss))
         print(f"{counted(len(built.of('tokens')), 'file')}: {numbers}")
-    for rows in (statistics.get("select"), statistics.get("mixture"), statistics["parts"]):
-        if rows:
+    for of in ("select", "strata", "mixture", "parts"):
+        if rows := statistics.get(of):
             print()
             print_rows(rows)
     if exports:
@@ -263,21 +265,24 @@ def _not_selected(selections: Sequence[StageResult]) -> Iterator[str]:
 
 
 def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
-    """Yield how much text no part of the split takes, and which part takes none."""
+    """Yield how much text no part of the split takes, or no stratum, and which part takes none."""
     counts, selected = _counts(built, "split"), _counts(built, SELECTION.name)
-    documents = counts["no_part.num_documents"] - selected["num_unselected"]
-    cut = counts["no_part.num_cut_pieces"]
-    taken_from = [counted(documents, "document")] if documents else []
-    taken_from += [f"{counted(cut, 'span')} of cut documents"] if cut else []
-    if taken_from:
-        chars, tokens = (
-            counted(counts[f"no_part.num_{of}s"] - selected[f"num_{of}s_unselected"], noun)
-            for of, noun in (("char", "character"), ("token", "token"))
-        )
-        yield f"in no part of the split: {chars} of {' and '.join(taken_from)} ({tokens})"
+    selected["num_documents_unselected"] = selected["num_unselected"]
+    names = ("num_documents", "num_cut_pieces", "num_chars", "num_tokens")
+    in_none = {of: counts[f"{NOT_IN_STRATA}.{of}"] for of in names}
+    in_no_part = {
+        of: counts[f"{NOT_TAKEN}.{of}"] - selected[f"{of}_unselected"] - in_none[of] for of in names
+    }
+    for where, lost in (("part of the split", in_no_part), ("stratum", in_none)):
+        documents, cut, num_chars, num_tokens = lost.values()
+        taken_from = [counted(documents, "document")] if documents else []
+        taken_from += [f"{counted(cut, 'span')} of cut documents"] if cut else []
+        if counts and taken_from:
+            text, of = counted(num_chars, "character"), " and ".join(taken_from)
+            yield f"in no {where}: {text} of {of} ({counted(num_tokens, 'token')})"
     limited = built.of("split")[0].graph.limited if counts else None
     behind = limited.parts_behind() if limited else []
-    for part in dataset.split.parts if counts else ():
+    for part in dataset.parts if counts else ():
         if part in behind:
             yield (
                 f"warning: {part}: no text falls into this part, since documents.limit is reached "

@@ -144,7 +144,7 @@ def _export_columns(dataset: Dataset, name: str) -> Iterator[Column]:
     """Yield the columns of a format of tables, with those of tokens or raw files behind them."""
     exports = dataset.of(DeclaredExports)
     config = exports.config(name)
-    is_of_one = exports.packing_of(config).is_of_one_document(dataset.split.parts)
+    is_of_one = exports.packing_of(config).is_of_one_document(dataset.parts)
     kept = tuple(dataset.documents.keep_columns) if is_of_one else ()
     columns = config.layout.columns
     names = [*names_in_files(config.options, columns), *kept]

@@ -1,5 +1,6 @@
 """Options that many formats have: names of files, their sizes, columns; limits that are kept."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Wi
 
 from tokflow.errors import ConfigError, nearest
 from tokflow.store.config import Config, Count, Listed, Size, check_name
+from tokflow.strata.config import parts_within
 
 
 def _checked(name: str, *, marks: str) -> str:
@@ -31,14 +33,12 @@ def names_in_files(
     parts: Sequence[str], names: Mapping[str, str], *, suffix: str = "", is_val: bool = True
 ) -> dict[str, str]:
     """Return the name of each part in file names: the one that the option `names` gives it, or its
-    own and the suffix.
-
-    `is_val`: that of `validation` is `val`, unless another part is called so.
+    own and the suffix. `is_val`: `validation` is `val`, unless another part is called so.
 
     Raises: ConfigError where a part is not known, or two have one name.
     """
-    shortened = {"validation": "val"} if is_val and "val" not in parts else {}
-    own = {part: f"{shortened.get(part, part)}{suffix}" for part in parts}
+    short = "val" if is_val and not parts_within(parts, "val") else "validation"
+    own = {part: re.sub(r"^validation(?=\.|$)", short, part) + suffix for part in parts}
     taken: dict[str, str] = {}
     for part, name in (named := {**own, **names}).items():
         if part not in own:

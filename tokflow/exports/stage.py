@@ -17,7 +17,7 @@ from tokflow.exports.writing import ExportWriter
 from tokflow.sequences.config import Packings
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ShuffleConfig, shuffle_fields
-from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, selection_stages
+from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, stages_giving
 from tokflow.store.links import LATEST
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
@@ -117,7 +117,7 @@ def is_all_tokens(dataset: DatasetConfig) -> bool:
     return (
         any(of.format == "bin" for of in exports.configs)
         and parts in ([PartConfig(start=0)], [PartConfig(fraction=1.0)])
-        and not (shuffle.documents or selection_stages(dataset))
+        and not (shuffle.documents or stages_giving(dataset, "selection", "strata"))
     )
 
 
@@ -131,7 +131,7 @@ def parts_of(making: Making) -> Sequence[Part]:
     [made_of] = EXPORT.inputs(dataset, making.variant)
     files = making.opened_all(made_of.stage)
     return make_parts(
-        dataset.of(SplitConfig).parts,
+        dataset.parts,
         making.graph.token_details(),
         files,
         exports.packing_of(config),

@@ -37,11 +37,12 @@ from tokflow.split.mixture import MixtureConfig
 from tokflow.split.rule import PartConfig, Share, SplitConfig, with_parts
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.split.stage import MIXED_SPLIT
-from tokflow.stage import Stage, selection_stages
+from tokflow.stage import Stage, stages_giving
 from tokflow.store.config import Config, Listed, expanded, relocated, within
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import open_store
 from tokflow.store.urls import hub_url, is_url
+from tokflow.strata.config import StrataConfig, as_strata, divided
 from tokflow.tokenizers.tokenizer import TokenizerConfig, with_kind
 
 T = TypeVar("T")
@@ -97,6 +98,16 @@ class Dataset(Config):
     ] = SelectConfig()
     """The documents to keep, by an expression over what is known of each: `num_tokens >= 20 and
     language == 'en'`; default: all. Another expression makes no token again."""
+    strata: Annotated[
+        StrataConfig,
+        pydantic.BeforeValidator(
+            as_strata, json_schema_input_type=StrataConfig | dict[str, str | bool]
+        ),
+        pydantic.Field(examples=[{"long": "num_tokens >= 2048", "rest": True}]),
+    ] = StrataConfig()
+    """Named subsets of the documents by expressions as those of `select`, which divide each part:
+    with `{hq: number(score) >= 3, rest: true}` train becomes train.hq and train.rest. Others make
+    no token again."""
     split: Annotated[
         SplitConfig,
         pydantic.BeforeValidator(
@@ -190,6 +201,11 @@ class Dataset(Config):
         known = self.known_stages
         return known if self.mixture is None else (MIXED_SPLIT, *known[len(for_mixtures(known)) :])
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts of its splits, divided by strata, in order."""
+        return divided(self.split.parts, self.strata.expressions)
+
     def of(self, section: type[T]) -> T:
         """Return the section of this type, or what several decide together: `Packings`,
         `DeclaredExports`, `DeclaredAttributes`."""
@@ -201,7 +217,7 @@ class Dataset(Config):
         exports = DeclaredExports(
             configs=self.exports,
             packing=self.packing,
-            parts=tuple(self.split.parts),
+            parts=self.parts,
             is_in_one_order=self.shuffle.documents == "dataset",
         )
         for value in (exports, exports.packings):
@@ -246,7 +262,11 @@ class Dataset(Config):
                 self.select.over(self)
             except ConfigError as error:
                 raise relocated(error, ": ".join(filter(None, ("select", error.where)))) from None
-        parts, selecting = tuple(self.split.parts), [of.name for of in selection_stages(self)]
+        try:
+            self.strata.over(self)
+        except ConfigError as error:
+            raise within("strata", error) from None
+        selecting = [of.name for of in stages_giving(self, "selection")]
         if self.split.scope == "dataset" and len(selecting) > 1:
             raise ConfigError(
                 where="split.scope",
@@ -255,7 +275,7 @@ class Dataset(Config):
                 remedy="set split.scope: file, or leave one of them out",
             )
         try:
-            object.__setattr__(self, "packing", self.packing.for_parts(parts))
+            object.__setattr__(self, "packing", self.packing.for_parts(self.parts))
         except ConfigError as error:
             raise within("packing", error) from None
         check_exports(

@@ -22,6 +22,8 @@ from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.rule import LONGEST
 from tokflow.split.stage import SPLIT
 from tokflow.store.manifest import Manifest
+from tokflow.strata.codes import strata_rows
+from tokflow.strata.stage import STRATA
 from tokflow.tokenizers.chat.renderer import ROLES
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.stage import TOKENS
@@ -78,6 +80,7 @@ KINDS: dict[str, Kind] = {
     "num_rejects": Kind("{} reject{s}", is_in_log=True, is_optional=True, is_loss=True),
     "kept_fraction": Kind("{} kept", "kept", is_in_log=True),
     "num_unselected": Kind("{} not selected", is_in_log=True, is_loss=True),
+    "num_in_no_stratum": Kind("{} in no stratum", is_in_log=True, is_optional=True),
     "num_left_out_alone": Kind(label="by it alone"),
     "num_without_value": Kind(label="without a value"),
     "num_left_out": Kind("{} record{s} left out", is_in_log=True, is_optional=True, is_loss=True),
@@ -339,18 +342,20 @@ def statistics_of(built: BuildResult) -> dict[str, Any]:
     """Return the descriptions of all outputs of a build, as plain JSON.
 
     text: sums over the token shards, {} where there is none; select, with a selection: a row for
-    each rule; parts: a row for each part over all
-    splits; mixture, of one that is built whole: a row for each source and part; exports: by name a
-    row for each part. A build of some files tells of these alone.
+    each rule; strata, with some: a row for each; parts: a row for each part over all splits;
+    mixture, of one that is built whole: a row for each source and part; exports: by name a row for
+    each part. A build of some files tells of these alone.
     """
     text = describe_all(made.manifest for made in built.of(TOKENS.name))
     split = describe_all(made.manifest for made in built.of(SPLIT.name))
     exports = {of.output.name: describe(of.manifest).rows for of in built.of(EXPORT.name)}
     selections = [made.manifest for made in built.of(SELECTION.name)]
+    strata = [made.manifest for made in built.of(STRATA.name)]
     mixed = mixture_rows_of(built)
     return {
         "text": text.whole if text else {},
         **({"select": rule_rows(selections)} if selections else {}),
+        **({"strata": strata_rows(strata)} if strata else {}),
         "parts": split.rows if split else [],
         **({"mixture": mixed} if mixed else {}),
         "exports": exports,

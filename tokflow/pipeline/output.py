@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, first_five
 from tokflow.pipeline.raw_files import LimitedFiles
-from tokflow.stage import Graph, Input, Stage, selection_stages
+from tokflow.stage import Graph, Input, Stage, stages_giving
 from tokflow.store.manifest import Manifest, Recipe, damaged, holds_output
 from tokflow.store.manifest_index import ManifestIndex, stamp_of_manifest
 from tokflow.store.store import Store, StoredOutput
@@ -284,6 +284,6 @@ class Output:
             )
         return [of.graph.open(of) for of in inputs.values()]
 
-    def selections(self) -> list[Any]:
-        """Return the selections of the documents of its partition, opened."""
-        return [self.opened(of.name) for of in selection_stages(self.graph.dataset)]
+    def given(self, kind: str) -> list[Any]:
+        """Return the outputs of its partition that give something of this kind, opened."""
+        return [self.opened(of.name) for of in stages_giving(self.graph.dataset, kind)]

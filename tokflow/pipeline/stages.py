@@ -9,6 +9,7 @@ from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.stage import MIXED_SPLIT, SPLIT
 from tokflow.stage import DatasetConfig, Stage
+from tokflow.strata.stage import STRATA
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.stage import TOKENS
 
@@ -19,6 +20,7 @@ STAGES: tuple[Stage, ...] = (
     SIGNATURES,
     NEAR_DUPLICATES,
     SELECTION,
+    STRATA,
     SPLIT,
     SEQUENCES,
     EXPORT,

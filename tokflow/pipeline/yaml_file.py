@@ -34,7 +34,18 @@ COMPONENT_KEYS = ("type", "attributes", "template_vars_module", "requirements", 
 
 KEYS = ("defaults", "datasets")
 
-OF_SOURCES = ("raw", "documents", "tokenizer", "attributes", "near_duplicates", "select", "split")
+OF_SOURCES = (
+    *(
+        "raw",
+        "documents",
+        "tokenizer",
+        "attributes",
+        "near_duplicates",
+        "select",
+        "strata",
+        "split",
+    ),
+)
 """Sections that a mixture takes from its sources, not from the defaults."""
 
 JINJA_FIELDS = ("documents.chat_template",)

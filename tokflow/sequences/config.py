@@ -103,7 +103,8 @@ class PackingConfig(Config):
     """Side of the padding in a sequence that is not full: behind its tokens, or before them."""
     parts: dict[str, ChangesOfPart] = Field(default_factory=dict)
     """Parts of the split that are packed otherwise, each with the fields that are other ones:
-    `{validation: {sequence_length: 512}}`."""
+    `{validation: {sequence_length: 512}}`. `validation` is all of its strata, `validation.hq` one,
+    whose own fields come first."""
 
     def check(self) -> None:
         """Refuse fields that do not go together."""
@@ -136,7 +137,8 @@ class PackingConfig(Config):
         """
         if not self.parts:
             return self
-        changes, own = self.parts.get(name, {}), self._own()
+        undivided, own = name.partition(".")[0], self._own()
+        changes = {**self.parts.get(undivided, {}), **self.parts.get(name, {})}
         try:
             check_keys(changes, own, where="")
             return PackingConfig.read({**own, **changes}, where="")
@@ -170,7 +172,8 @@ class PackingConfig(Config):
 
         Raises: ConfigError for another part.
         """
-        check_keys(self.parts, names, where="parts")
+        undivided = dict.fromkeys(name.partition(".")[0] for name in names)
+        check_keys(self.parts, dict.fromkeys([*names, *undivided]), where="parts")
         if not self.parts:
             return self
         packings = {name: self.of_part(name) for name in names}

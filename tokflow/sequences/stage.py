@@ -9,7 +9,6 @@ from tokflow.sequences.segments import (
     sequences_recipe,
     write_sequences,
 )
-from tokflow.split.rule import SplitConfig
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
@@ -51,8 +50,7 @@ class SequencesStage(Stage):
         """Return the description of the asset."""
         packings = dataset.of(Packings)
         packing = packings[variant]
-        parts = dataset.of(SplitConfig).parts
-        lengths = {part: packing.of_part(part).stored_length for part in parts}
+        lengths = {part: packing.of_part(part).stored_length for part in dataset.parts}
         return (
             "Which tokens stand in which sequence of "
             f"{described(one_or_each(lengths))}, for each part of each file. They are packed by "

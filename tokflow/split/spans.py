@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -39,11 +39,16 @@ from tokflow.store.tables import (
     to_numpy,
     to_texts,
 )
+from tokflow.strata.codes import NO_STRATUM, Strata
+from tokflow.strata.config import divided
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource, positions_of_runs
 
 SPLIT_VERSION = 3
 """Raised when the same input would give other bytes."""
+
+NOT_IN_STRATA = "no_stratum"
+"""The name that counts give to the text of parts that no stratum takes, which is in no part."""
 
 SPANS_NAME = "spans.parquet"
 
@@ -209,12 +214,13 @@ def write_split(
     encode_cut: CutEncoder,
     shuffle_seed: int | None = None,
     selections: Sequence[npt.NDArray[np.bool_]] = (),
+    strata: Sequence[Strata] = (),
 ) -> None:
     """Write the split of one file into the empty `folder`, manifest last; no token is copied.
 
     `encode_cut` tokenizes cut spans again; `shuffle_seed` orders those of a part by their keys.
     `selections`: (num_documents,) each; what one leaves out is in no part, and is not counted where
-    parts begin and end.
+    parts begin and end. `strata` divide each part; text of none of them is in no part.
 
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
@@ -227,6 +233,9 @@ def write_split(
         spans = _spans_of_selected(table, selected, config, key, position)
     else:
         spans = assign_parts(table, config, key=key, position=position)
+    parts, undivided = tuple(config.parts), spans
+    for of in strata:
+        parts, spans = divided(parts, of.names), _divided(spans, of)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
@@ -238,9 +247,10 @@ def write_split(
         folder,
         recipe=recipe,
         dataset=dataset,
-        parts=tuple(config.parts),
+        parts=parts,
         shuffle_seed=shuffle_seed,
         started=started,
+        counts=_in_no_stratum(undivided, spans, num_tokens) if strata else {},
     )
 
 
@@ -307,6 +317,23 @@ def _spans_of_selected(
     }
     both = {name: np.concatenate([getattr(spans, name), of]) for name, of in added.items()}
     return FileSpans(document=document[order], **{name: of[order] for name, of in both.items()})
+
+
+def _divided(spans: FileSpans, strata: Strata) -> FileSpans:
+    """Return spans of parts that are divided by the strata of their documents."""
+    code = strata.codes[spans.document].astype(np.int64)
+    is_taken = (spans.part != NO_PART) & (code != NO_STRATUM)
+    return replace(spans, part=np.where(is_taken, spans.part * len(strata.names) + code, NO_PART))
+
+
+def _in_no_stratum(
+    undivided: FileSpans, spans: FileSpans, num_tokens: npt.NDArray[np.int64]
+) -> dict[str, int]:
+    """Count what parts would take that is in no stratum."""
+    lost = (undivided.part != NO_PART) & (spans.part == NO_PART)
+    of_lost = replace(spans, part=np.where(lost, 0, NO_PART))
+    counts = span_counts(of_lost, num_tokens, (NOT_IN_STRATA,))
+    return {of: num for of, num in counts.items() if of.startswith(NOT_IN_STRATA)}
 
 
 @lru_cache(maxsize=16)

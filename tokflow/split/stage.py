@@ -27,7 +27,7 @@ from tokflow.stage import (
     Stage,
     WholeWriter,
     Writer,
-    selection_stages,
+    stages_giving,
 )
 from tokflow.store.config import Config
 from tokflow.store.manifest import Recipe
@@ -44,19 +44,22 @@ class SplitStage(Stage):
     cost = Cost(0.005)
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
-        """Return the tokens, and selections of their documents: those of all partitions where
-        parts count through the dataset."""
-        stages = ["tokens", *(of.name for of in selection_stages(dataset))]
+        """Return the tokens, and selections of their documents, those of all partitions where
+        parts count through the dataset; and their strata."""
+        strata = [Input(stage=of.name) for of in stages_giving(dataset, "strata")]
+        stages = ["tokens", *(of.name for of in stages_giving(dataset, "selection"))]
         if dataset.of(SplitConfig).scope == "file":
-            return [Input(stage=of) for of in stages]
+            return [*(Input(stage=of) for of in stages), *strata]
         why, remedy = ", through which scope: dataset counts", "set split.scope: file"
         remedy = f"fix what is wrong with them, or {remedy}"
-        return [Input(stage=of, reach="all", why_all=why, remedy=remedy) for of in stages]
+        of_all = [Input(stage=of, reach="all", why_all=why, remedy=remedy) for of in stages]
+        return [*of_all, *strata]
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides a split: the tokens, the rule, and where the file stands."""
         of_all = making.graph.shared((self, "recipe"), partial(_recipe_of_all, making))
-        stages = ["tokens", *(of.name for of in selection_stages(making.graph.dataset))]
+        giving = stages_giving(making.graph.dataset, "selection", "strata")
+        stages = ["tokens", *(of.name for of in giving)]
         parents = {name: making.input(name).fingerprint for name in stages}
         return (of_all or _recipe(making)).with_parents(parents)
 
@@ -76,7 +79,8 @@ class SplitStage(Stage):
                 split_config(making),
                 position=position_of(making),
                 encode_cut=cut_encoder(making),
-                selections=making.selections(),
+                selections=making.given("selection"),
+                strata=making.given("strata"),
                 dataset=making.graph.dataset.name,
                 recipe=making.recipe,
                 shuffle_seed=making.of(ShuffleConfig).of_documents,
@@ -89,7 +93,7 @@ class SplitStage(Stage):
 
     def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
-        *rest, last = dataset.of(SplitConfig).parts
+        *rest, last = dataset.parts
         return ABOUT.format(f"{', '.join(rest)} or {last}" if rest else last)
 
 
@@ -130,7 +134,7 @@ def _positions(making: Making) -> dict[str, FilePosition]:
 
     Raises: MissingOutputError.
     """
-    stages = [of.name for of in selection_stages(making.graph.dataset)] or ["tokens"]
+    stages = [of.name for of in stages_giving(making.graph.dataset, "selection")] or ["tokens"]
     counts = {key: of.counts for key, of in making.inputs(stages[0]).items()}
     is_drawn = making.of(SplitConfig).form == "fraction"
     total = sum(of["num_documents"] for of in counts.values()) if is_drawn else 0

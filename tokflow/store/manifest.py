@@ -179,7 +179,7 @@ class _Details:
     bos_id: Count | None = None
     pad_id: Count | dict[str, Count] | None = None
     padding_side: Literal["left", "right"] | dict[str, Literal["left", "right"]] = "right"
-    parts: list[Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_-]+\Z")]] | None = None
+    parts: list[Annotated[str, msgspec.Meta(pattern=r"(?a)\A[\w-]+(\.[\w-]+)?\Z")]] | None = None
     format: str = ""
     tokenizer_fingerprint: str = ""
 

@@ -25,6 +25,7 @@ from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output
+from tokflow.strata.stage import STRATA
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.stage import TOKENS
 
@@ -165,6 +166,11 @@ class StoreFacts:
     def selections(self) -> list[Manifest]:
         """The selections of the files; none without `select`."""
         return [self.plan.dataset.store.read(of).manifest for of in self.folders(SELECTION)]
+
+    @property
+    def strata(self) -> list[Manifest]:
+        """The strata of the files; none without `strata`."""
+        return [self.plan.dataset.store.read(of).manifest for of in self.folders(STRATA)]
 
     @cached_property
     def near_duplicates(self) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from tokflow.pipeline.status import STATES
 from tokflow.selection.left_out import rule_rows
 from tokflow.store.integrity import once_more
 from tokflow.store.versions import known_changes
+from tokflow.strata.codes import strata_rows
 from tokflow.tokenizers.reference_version import described
 from tokflow.views.picture import INK, MUTED, SERIES, Picture, check_report, shortened_name
 from tokflow.views.report_facts import (
@@ -148,6 +149,7 @@ def _values(
         "mixture": facts.source_rows,
         "rules": rule_rows(facts.selections),
         "selected": facts.selected_rows,
+        "strata": strata_rows(facts.strata),
         "alike": facts.near_duplicates.get("samples", []),
         "texts": texts,
         "unused": _unused(use, texts) if use and texts else [],
@@ -195,7 +197,7 @@ def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:
         "tokenizer": f"{tokenizer.kind} {name}",
         "ids are those of": described(reference, libraries) if reference else "",
         "packing": f"{packing.strategy}, {packing.sequence_length}",
-        "parts": ", ".join(dataset.split.parts),
+        "parts": ", ".join(dataset.parts),
         "exports": ", ".join(of.name for of in dataset.exports) or "none",
     }
     return [(title, said) for title, said in found.items() if said]

@@ -59,7 +59,8 @@ def test_three_machines_build_each_output_once_and_a_whole_run_makes_the_rest(
 ):
     put_raw_files(object_store, tmp_path)
     raw = {"files": f"{object_store.url}/raw/*.jsonl"}
-    there = declare_small(tmp_path, raw=raw, store=f"{object_store.url}/store")
+    strata = {"long": "num_tokens > 9", "rest": True}
+    there = declare_small(tmp_path, raw=raw, store=f"{object_store.url}/store", strata=strata)
 
     shards = [start(f"machine {nth}", tmp_path, "--shard", f"{nth}/3") for nth in (1, 2, 3)]
     of_shards = [printed_by(shard) for shard in shards]
@@ -72,6 +73,7 @@ def test_three_machines_build_each_output_once_and_a_whole_run_makes_the_rest(
     stages = {key.removeprefix("store/small/").removeprefix("manifests/") for key in twice}
     assert {key.partition("/")[0] for key in stages} <= {"tokenizer"}
     assert new == ["export"] * 3
-    here = declare_small(tmp_path, raw={"files": "raw/*.jsonl"}, store="here")
+    raw = {"files": "raw/*.jsonl"}
+    here = declare_small(tmp_path, raw=raw, store="here", strata=strata)
     build(here)
     assert files_of(there) == files_of(here)

@@ -67,6 +67,7 @@ def _build(folder: Path, url: str) -> None:
         folder,
         raw={"files": ["raw/a.jsonl", "raw/b.jsonl.gz", "raw/c.parquet"]},
         tokenizer={"kind": "trained", "vocab_size": 400},
+        strata={"long": "num_chars > quantile(0.5)", "rest": True},
         split={"parts": {"train": {"fraction": 0.9}, "validation": {"fraction": 0.1}}},
         packing={"strategy": "best_fit", "sequence_length": 64},
         exports=COMMON,

@@ -87,6 +87,7 @@ def test_a_node_that_is_killed_and_one_that_comes_change_no_byte(
     how: dict[str, Any] = {
         "tokenizer": {"kind": "trained", "vocab_size": 2_000, "max_characters": 20_000},
         "packing": {"sequence_length": 1024},
+        "strata": {"long": "num_chars > quantile(0.5)", "rest": True},
         "exports": ["bin", "parquet"],
     }
     reporter = Disturbed(nodes)

@@ -31,6 +31,7 @@ SPLIT = {"parts": {"train": {"start": 0, "characters": 40}, "rest": {"start": 40
 
 DATASET = {
     "split": {"scope": "dataset", "boundary": "character", **SPLIT},
+    "strata": {"long": "num_chars > quantile(0.5)", "some": "num_chars > 0"},
     "tokenizer": {"kind": "trained", "vocab_size": 260},
 }
 

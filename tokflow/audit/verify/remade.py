@@ -1,6 +1,6 @@
 """Splits and sequences made again by their own stage's functions, and compared with the stored."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,7 @@ from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.mixed_split import remake_mixed_split
 from tokflow.split.rule import LONGEST, NO_PART, NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import shuffle_seed_of
-from tokflow.split.spans import SPANS_NAME, Split, config_of_split, write_split
+from tokflow.split.spans import NOT_IN_STRATA, SPANS_NAME, Split, config_of_split, write_split
 from tokflow.store.integrity import Reading
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import read_manifest
@@ -31,12 +31,12 @@ def verify_split(
     split: Split,
     encode_cut: CutEncoder | None = None,
     *,
-    selections: Sequence[npt.NDArray[np.bool_]] = (),
+    given: Callable[[str], list[Any]] = lambda kind: [],
 ) -> list[str]:
     """Return what is wrong with a split: its parts are not the text, or made again it is another.
 
     Without `encode_cut`, which needs the raw file, cut documents keep the tokens that they have.
-    `selections`: those of its documents that it was made with.
+    `given`: the selections and strata of its documents, by their kind, that it was made with.
     """
     names, counts = (*split.parts, NOT_TAKEN), split.manifest.counts
     num_chars = sum(counts[f"{name}.num_chars"] for name in names)
@@ -48,7 +48,9 @@ def verify_split(
     if encode_cut is None:
         encode_cut = partial(_stored_cut_tokens, split)
         if CUT_TOKENS_NAME in split.manifest.files:
-            unknown = {f"{NOT_TAKEN}.num_tokens", f"{NOT_TAKEN}.{LONGEST}"}
+            unknown = {
+                f"{of}.{n}" for of in (NOT_TAKEN, NOT_IN_STRATA) for n in ("num_tokens", LONGEST)
+            }
     write = partial(
         write_split,
         split.shard,
@@ -57,7 +59,8 @@ def verify_split(
         recipe=split.manifest.recipe,
         position=position,
         encode_cut=encode_cut,
-        selections=selections,
+        selections=given("selection"),
+        strata=given("strata"),
         shuffle_seed=shuffle_seed_of(split.manifest),
     )
     unknown |= {f"{name}.{LONGEST}" for name in names} - counts.keys()

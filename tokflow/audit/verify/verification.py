@@ -321,13 +321,13 @@ class _Verifier:
                 return [], ["its tokenizer is not in this store, or damaged: not made again"]
             trusted = replace(tokenizer, trust_remote_code=self._trust)
             return verify_mixed_split(split, source, trusted), []
-        selections = self._ancestry.selections(found)
+        given = partial(self._ancestry.given, found)
         if self._graph is not None:
             encode = cut_encoder(self._graph.split(str(found.manifest.partition)))
-            return verify_split(split, encode, selections=selections), []
+            return verify_split(split, encode, given=given), []
         is_cut = CUT_TOKENS_NAME in found.manifest.files
         notes = ["the text of cut documents is not here: their tokens were not made again"]
-        return verify_split(split, selections=selections), notes if is_cut else []
+        return verify_split(split, given=given), notes if is_cut else []
 
     def _export(self, found: StoredOutput, why_alone: str | None) -> Result:
         """Compare an export with what it was made from, or verify it alone and say why."""
