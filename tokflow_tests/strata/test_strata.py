@@ -10,7 +10,7 @@ import pytest
 from tokflow.audit.dataframes import pieces_of
 from tokflow.audit.trace import trace_document
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.cli.summary import left_out
+from tokflow.cli.closing_summary import left_out
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import statistics_of
