@@ -17,7 +17,7 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.mixed_split import source_and_key
-from tokflow.split.mixture import mixture_of
+from tokflow.split.mixture import dataset_of, mixture_of
 from tokflow.split.shuffle import ExportOrder, order_of
 from tokflow.split.spans import Split
 from tokflow.split.stage import MIXED_SPLIT, SPLIT
@@ -83,7 +83,7 @@ class Ancestry:
         dataset_folder, key = dataset_folder_of(output), str(manifest.partition)
         if mixture_of(manifest.config) is not None:  # a split, made from one of a source
             source, key = source_and_key(key)
-            dataset_folder = dataset_folder.parent / source
+            dataset_folder = dataset_folder.parent / dataset_of(source)
         # Of each stage the names of parents, and their partitions.
         wanted = {of.name: {of.name: key} for of in self.stages if of.is_of_file}
         if is_export(manifest):
@@ -118,7 +118,7 @@ class Ancestry:
         if fingerprint is None:
             fingerprint = self.shard(output).manifest.parents[TOKENIZER.name]
         folder = dataset_folder_of(output)
-        names = list(manifest.details.get("mixture", ()))  # of the sources of a mixture
+        names = [*map(dataset_of, manifest.details.get("mixture", ()))]  # the sources of a mixture
         if manifest.partition is not None and not is_shard(manifest):
             names.append(self.shard(output).manifest.dataset)
         datasets = [folder, *(folder.parent / name for name in names)]

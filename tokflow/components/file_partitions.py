@@ -38,6 +38,7 @@ from tokflow.raw import RawFile, RawPartition
 from tokflow.raw.hashes import HashCache, stamp_of
 from tokflow.shown import clipped, counted, ratio, redact
 from tokflow.split.mixed_split import source_and_key
+from tokflow.split.mixture import dataset_of
 from tokflow.stage import RAW
 from tokflow.store.listed_files import Stamp
 from tokflow.views.picture import short_number
@@ -111,7 +112,10 @@ def look_at_sources(
     caches = {of.name: HashCache(of.folder) for of in dataset.sources or (dataset,)}
     local = {key: Path(of.url) for key, of in graph.sources.items() if of.is_local}
     stamps = {key: stamp_of(path) for key, path in local.items() if path.is_file()}
-    names = {key: source_and_key(key)[0] if dataset.sources else dataset.name for key in stamps}
+    names = {
+        key: dataset_of(source_and_key(key)[0]) if dataset.sources else dataset.name
+        for key in stamps
+    }
     read = {source.key for of in graph.partitions.values() for source in of}
     unread = {
         key: of

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tokflow.errors import ConfigError, first_five
+from tokflow.errors import ConfigError, first_five, nearest
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset, dataset_type
 from tokflow.pipeline.project import Project, find_project
@@ -23,7 +23,7 @@ from tokflow.pipeline.yaml_file import (
     shown_document,
     with_templates,
 )
-from tokflow.split.mixture import MixtureConfig, MixtureSource
+from tokflow.split.mixture import MixtureConfig, MixtureSource, dataset_of
 from tokflow.stage import Stage
 from tokflow.store.config import expanded
 from tokflow.store.store import Store
@@ -300,33 +300,44 @@ def _with_sources(
         said = f"`{own[0]}:` beside `mixture:`"
         raise _error(f"{where}: {own[0]}", expected, said, "remove it")
     config = MixtureConfig.read(attributes["mixture"], where=f"{where}: mixture")
-    found = []
+    found: dict[str, Dataset] = {}
     for name, source in config.sources.items():
-        place = f"{where}: mixture.sources.{name}"
-        if name == attributes.get("name"):
+        place, of = f"{where}: mixture.sources.{name}", dataset_of(name)
+        if of == attributes.get("name"):
             raise _error(place, "another dataset", "the mixture itself", "name its sources")
-        dataset = load_declared(_source(name, source, declaration, where=place), store)
-        if config.part not in dataset.split.parts:
-            expected = f"a part {config.part!r}, which is mixed"
-            remedy = "name another by `mixture.part`, or add it to its split"
-            raise _error(place, expected, ", ".join(dataset.split.parts), remedy)
-        found.append(dataset)
-    return {**_sections(config, found), **attributes, "mixture": config}, tuple(found)
+        dataset = load_declared(_source(of, source, declaration, where=place), store)
+        if found.setdefault(of, dataset) != dataset:
+            expected = f"the dataset {of} that other sources are strata of"
+            raise _error(place, expected, "another of this name", "give them one `config:`")
+        strata = [f"{of}.{each}" for each in dataset.strata.expressions]
+        if name not in (of, *strata):
+            expected = (
+                f"a stratum of {of}: {', '.join(strata)}" if strata else f"{of}, without strata"
+            )
+            raise _error(place, expected, name, nearest(name, strata) or "add it to its `strata`")
+        for part in config.parts:
+            if part not in dataset.split.parts:
+                expected = f"a part {part!r}, which is mixed"
+                remedy = "name another by `mixture.part`, or add it to its split"
+                raise _error(place, expected, ", ".join(dataset.split.parts), remedy)
+    sections = _sections(config, found)
+    return {**sections, **attributes, "mixture": config}, tuple(found.values())
 
 
-def _sections(config: MixtureConfig, sources: Sequence[Dataset]) -> dict[str, Any]:
+def _sections(config: MixtureConfig, datasets: Mapping[str, Dataset]) -> dict[str, Any]:
     """Return the sections that a mixture takes from its sources: the tokenizer of the first, and
     the parts and columns of all.
 
     Its documents are shuffled unless `shuffle` says otherwise, for they come source by source.
     """
-    parts = {name: None for of in sources for name in (config.part, *of.split.parts)}
+    sources = [*datasets.values()]
+    parts = {name: None for of in sources for name in (*config.parts, *of.split.parts)}
     columns = (name for of in sources for name in of.documents.columns)
-    in_order = sorted(sources, key=lambda source: f"{source.name}/")  # as exports have them
-    kept = (name for of in in_order for name in of.documents.keep_columns)
+    in_order = sorted(config.sources, key=lambda source: f"{source}/")  # as exports have them
+    kept = (name for of in in_order for name in datasets[dataset_of(of)].documents.keep_columns)
     documents = {"text": [*dict.fromkeys(columns)], "keep_columns": [*dict.fromkeys(kept)]}
     sections: dict[str, Any] = {"shuffle": {"documents": "dataset"}, "documents": documents}
-    sections["raw"] = {"files": [of.name for of in sources]}
+    sections["raw"] = {"files": [*config.sources]}
     sections["tokenizer"] = sources[0].tokenizer.model_dump()
     return {**sections, "split": {"parts": {name: {"files": "*"} for name in parts}}}
 

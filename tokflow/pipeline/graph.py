@@ -80,7 +80,9 @@ class BuildGraph:
         self.made_for: BuildGraph = self
         """The graph that has the exports: that of the mixture, of a graph of a source in it."""
         self.of_sources: Mapping[str, BuildGraph] = {}
-        """The graphs of a mixture's sources by their names; none of a dataset with raw files."""
+        """The graphs of the datasets of a mixture by their names; none of one with raw files."""
+        self.takes: Mapping[str, BuildGraph] = {}
+        """The same by the names of sources, of which several can be strata of one dataset."""
 
     def online(self) -> "BuildGraph":
         """Return the graph of a build after a plan, which looks at raw files elsewhere again."""

@@ -15,9 +15,17 @@ from tokflow.pipeline.results import BuildResult
 from tokflow.raw import Listing, Progress, RawSource
 from tokflow.shown import ratio
 from tokflow.split.mixed_split import BUDGET_CUTS, MixtureShare, source_and_key
-from tokflow.split.mixture import MixtureConfig, PartSize, plan_partitions, plan_sources
+from tokflow.split.mixture import (
+    MixtureConfig,
+    PartSize,
+    dataset_of,
+    part_in,
+    plan_partitions,
+    plan_sources,
+)
 from tokflow.split.stage import SPLIT
 from tokflow.store.config import relocated
+from tokflow.strata.config import parts_within
 from tokflow.tokenizers.tokenizer import Encoding
 from tokflow.tokens.shard import TokenShard
 
@@ -40,6 +48,9 @@ class MixtureGraph(BuildGraph):
 
     def _take(self, of_sources: Mapping[str, BuildGraph]) -> None:
         self.of_sources = of_sources
+        self.takes = {
+            of: of_sources[dataset_of(of)] for of in self.dataset.of(MixtureConfig).sources
+        }
         for of in of_sources.values():
             of.made_for = self
 
@@ -52,16 +63,16 @@ class MixtureGraph(BuildGraph):
     def at(self, key: str) -> tuple[BuildGraph, str]:
         """Return the graph of the source that has a partition, or a raw file, and its key there;
         of no key that of the first. Raises: RawFileError for one of no source."""
-        name, of_source = source_and_key(key) if key else (next(iter(self.of_sources)), "")
-        if name not in self.of_sources:
+        name, of_source = source_and_key(key) if key else (next(iter(self.takes)), "")
+        if name not in self.takes:
             raise unknown_key(key, self.partitions, self.listing, name=self.dataset.name)
-        return self.of_sources[name], of_source
+        return self.takes[name], of_source
 
     @cached_property
     def listing(self) -> Listing:
         """The raw files of all sources. Raises: ConfigError."""
-        graphs = self.of_sources.items()
-        left_out = tuple(left for _, graph in graphs for left in graph.listing.left_out)
+        graphs, all_graphs = self.takes.items(), self.of_sources.values()
+        left_out = tuple(left for graph in all_graphs for left in graph.listing.left_out)
         found = {f"{of}/{key}": source for of, g in graphs for key, source in g.sources.items()}
         sources = {key: replace(of, key=key) for key, of in sorted(found.items())}
         bad = {f"{of}/{key}": bad for of, g in graphs for key, bad in g.listing.bad.items()}
@@ -73,7 +84,7 @@ class MixtureGraph(BuildGraph):
         ConfigError."""
         found = {
             f"{name}/{key}": tuple(replace(of, key=f"{name}/{of.key}") for of in files)
-            for name, graph in self.of_sources.items()
+            for name, graph in self.takes.items()
             for key, files in graph.partitions.items()
         }
         return dict(sorted(found.items()))
@@ -109,14 +120,15 @@ class MixtureGraph(BuildGraph):
     def mixture_plan(self) -> "MixturePlan":
         """Plan of what is taken of the sources, whose splits must have been made. Raises:
         MissingOutputError; ConfigError where the sources cannot be mixed so."""
-        sources = self.of_sources.items()
-        self.check_made(SPLIT.name, (of.split(key) for _, of in sources for key in of.partitions))
+        all_graphs = self.of_sources.values()
+        self.check_made(SPLIT.name, (of.split(key) for of in all_graphs for key in of.partitions))
         self.check_tokenizers()
-        counts = {
-            name: {key: of.split(key).counts for key in of.partitions} for name, of in sources
+        sizes = {
+            name: {key: _sizes(self.dataset.parts, name, of, key) for key in of.partitions}
+            for name, of in self.takes.items()
         }
-        config, parts = self.dataset.of(MixtureConfig), [*self.dataset.split.parts]
-        return MixturePlan(config, counts, parts=parts, where=self.dataset.name)
+        config, where = self.dataset.of(MixtureConfig), self.dataset.name
+        return MixturePlan(config, sizes, parts=self.dataset.parts, where=where)
 
     def check_tokenizers(self) -> None:
         """Make sure that all sources have the same tokenizer, EOS and BOS, which must have been
@@ -134,6 +146,19 @@ class MixtureGraph(BuildGraph):
                         found=found,
                         remedy="give all sources the same `tokenizer:`",
                     )
+
+
+def _sizes(parts: Sequence[str], source: str, graph: BuildGraph, key: str) -> dict[str, PartSize]:
+    """Return what a partition of a source has in each part of a mixture."""
+    counts, found = graph.split(key).counts, dict[str, PartSize]()
+    for part in parts:
+        own = parts_within(graph.dataset.parts, part_in(source, part))
+        tokens, *documents = (
+            sum(counts[f"{of}.num_{what}"] for of in own)
+            for what in ("tokens", "documents", "cut_pieces")
+        )
+        found[part] = PartSize(num_tokens=tokens, num_documents=sum(documents))
+    return found
 
 
 def _facts(encoding: Encoding) -> dict[str, str]:
@@ -154,49 +179,46 @@ class MixturePlan:
     def __init__(
         self,
         config: MixtureConfig,
-        counts: Mapping[str, Mapping[str, Mapping[str, int]]],
+        sizes: Mapping[str, Mapping[str, Mapping[str, PartSize]]],
         *,
         parts: Sequence[str],
         where: str,
     ) -> None:
-        """`counts`: those of the splits by source and partition there. Raises: ConfigError where
-        the sources cannot be mixed so, which begins with `where`."""
-
-        def size(of: Mapping[str, int], part: str) -> PartSize:
-            tokens, *documents = (
-                of.get(f"{part}.num_{what}", 0) for what in ("tokens", "documents", "cut_pieces")
-            )
-            return PartSize(num_tokens=tokens, num_documents=sum(documents))
-
-        self._config, self._parts = config, parts
-        self._sizes = {
-            name: {key: {part: size(of, part) for part in parts} for key, of in files.items()}
-            for name, files in counts.items()
-        }
+        """`sizes`: of each part by source and partition there. Raises: ConfigError where the
+        sources cannot be mixed so, which begins with `where`."""
+        self._config, self._sizes = config, sizes
         self._available = {
-            name: {part: sum(of[part].num_tokens for of in files.values()) for part in parts}
-            for name, files in self._sizes.items()
+            name: {of: sum(each[of].num_tokens for each in files.values()) for of in parts}
+            for name, files in sizes.items()
         }
-        mixed = config.part
-        try:
-            planned = plan_sources(config, {of: has[mixed] for of, has in self._available.items()})
-        except ConfigError as error:
-            raise relocated(error, f"{where}: {error.where}") from None
-        self._planned = {
-            name: {**has, mixed: planned[name]} for name, has in self._available.items()
-        }
+        self._planned = {name: dict(has) for name, has in self._available.items()}
+        first = dict[str, int]()
+        for part in config.parts:
+            of_part = config.of_part(part, first) if first else config
+            available = {name: has[part] for name, has in self._available.items()}
+            try:
+                planned = plan_sources(of_part, available)
+            except ConfigError as error:
+                raise relocated(error, f"{where}: {error.where}") from None
+            first = first or planned
+            for name, num in planned.items():
+                self._planned[name][part] = num
 
     @cached_property
     def _tokens(self) -> dict[str, dict[str, int]]:
         """Tokens that are taken of each partition, by part."""
-        mixed, found = self._config.part, dict[str, dict[str, int]]()
+        found = {
+            f"{name}/{key}": {part: size.num_tokens for part, size in of.items()}
+            for name, files in self._sizes.items()
+            for key, of in files.items()
+        }
         for name, files in self._sizes.items():
-            of_mixed = {key: of[mixed] for key, of in files.items()}
-            num = self._planned[name][mixed]
-            taken = plan_partitions(num, of_mixed, seed=self._config.seed, name=name)
-            for key, of in files.items():
-                whole = {part: size.num_tokens for part, size in of.items()}
-                found[f"{name}/{key}"] = {**whole, mixed: taken[key]}
+            for part in self._config.parts:
+                of_part = {key: of[part] for key, of in files.items()}
+                num = self._planned[name][part]
+                taken = plan_partitions(num, of_part, seed=self._config.seed, name=name)
+                for key, taken_of_file in taken.items():
+                    found[f"{name}/{key}"][part] = taken_of_file
         return found
 
     def share(self, key: str) -> MixtureShare:
@@ -228,10 +250,10 @@ class MixturePlan:
         taken: Counter[tuple[str, str]] = Counter()
         cuts: Counter[tuple[str, str]] = Counter()
         for key, of_split in counts.items():
-            for part in self._parts:
-                place = source_and_key(key)[0], part
-                taken[place] += of_split[f"{part}.num_tokens"]
-                cuts[place] += of_split[f"{part}.{BUDGET_CUTS}"]
+            source = source_and_key(key)[0]
+            for part in self._planned[source]:
+                taken[source, part] += of_split[f"{part}.num_tokens"]
+                cuts[source, part] += of_split[f"{part}.{BUDGET_CUTS}"]
         found = self.planned()
         for name, parts in found.items():
             for part, of in parts.items():

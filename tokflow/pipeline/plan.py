@@ -284,7 +284,7 @@ class _Planner:
 
     def _look_at_sources(self, mixture: MixtureGraph) -> None:
         """Plan the sources of a mixture up to their splits, and check that they can be mixed."""
-        for name, graph in mixture.of_sources.items():
+        for graph in mixture.of_sources.values():
             of_source = _Planner(graph, self.totals)
             needed = for_mixtures(graph.stages)
             of_source.asked_again.update(needed)
@@ -292,7 +292,9 @@ class _Planner:
             self.planned += of_source.planned
             self.tokenizer_causes |= of_source.tokenizer_causes
             self.bad += of_source.bad
-            self.sizes |= {f"{name}/{key}": num for key, num in of_source.sizes.items()}
+            names = [name for name, of in mixture.takes.items() if of is graph]
+            found = of_source.sizes.items()
+            self.sizes |= {f"{name}/{key}": num for name in names for key, num in found}
         if not any(planned.cause for planned in self.planned):
             try:
                 _ = mixture.mixture_plan

@@ -51,10 +51,12 @@ def file_statuses(plan: Plan) -> list[FileStatus]:
     planned: dict[str, list[PlannedOutput]] = defaultdict(list)
     for of in plan.planned:
         if of.output.step.is_of_file:
-            is_own = of.graph.dataset.name == plan.dataset.name
-            planned[of.name if is_own else f"{of.graph.dataset.name}/{of.name}"].append(of)
+            having = of.graph.dataset.name
+            takes = [name for name, each in plan.graph.takes.items() if each.dataset.name == having]
+            for prefix in [f"{name}/" for name in takes] or [""]:
+                planned[prefix + of.name].append(of)
     # A mixture's plan names the raw files that cannot be read as their source does.
-    prefixes = [f"{name}/" for name in plan.graph.of_sources] or [""]
+    prefixes = [f"{name}/" for name in plan.graph.takes] or [""]
     bad = {
         prefix + of.name: str(of.explained)
         for of in plan.bad

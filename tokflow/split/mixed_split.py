@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.split.cut_tokens import CUT_LOSS_MASK_NAME, CUT_TOKENS_NAME
-from tokflow.split.mixture import mixture_of
+from tokflow.split.mixture import mixture_of, part_in
 from tokflow.split.permutation import PERMUTATION_VERSION
 from tokflow.split.rule import NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import document_keys, shuffle_fields, shuffle_seed_of
 from tokflow.split.spans import SPAN_COLUMNS, SPLIT_VERSION, Split, write_spans
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.tables import to_numpy
+from tokflow.strata.config import parts_within
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
@@ -180,13 +181,26 @@ def source_and_key(key: str) -> tuple[str, str]:
 def _num_passes(source: Split, share: MixtureShare) -> int:
     """Return the passes of the part that has most; at least 1."""
     counts = source.manifest.counts
-    available = {name: counts.get(f"{name}.num_tokens", 0) for name in share.tokens}
+    available = {
+        name: sum(counts.get(f"{of}.num_tokens", 0) for of in _parts_of(source, share, name))
+        for name in share.tokens
+    }
     return max([1, *(-(-num // available[n]) for n, num in share.tokens.items() if available[n])])
+
+
+def _parts_of(source: Split, share: MixtureShare, part: str) -> list[str]:
+    """Return the parts of the source's split that are in a part of the mixture: all strata of a
+    source that names none; a part without text where the source has no such part."""
+    own = part_in(source_and_key(share.key)[0], part)
+    return parts_within(source.parts, own) or [own]
 
 
 def _taken(source: Split, share: MixtureShare, part: str, tokenizer: Tokenizer) -> _Taken:
     """Return the spans that one part of the mixture takes, pass by pass."""
-    spans = _spans_of(source, part)
+    several = [_spans_of(source, of) for of in _parts_of(source, share, part)]
+    spans = _Taken.joined(several)
+    if len(several) > 1:
+        spans = spans[np.lexsort((spans.char_start, spans.document))]
     available = int(spans.num_tokens.sum())
     passes, rest = divmod(share.tokens[part], available) if available else (0, 0)
     num_documents = source.shard.manifest.counts["num_documents"]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import Field
 
 from tokflow.errors import ConfigError
-from tokflow.store.config import Config, Count
+from tokflow.store.config import Config, Count, Listed
 
 Amount = Literal["weight", "tokens", "epochs"]
 """The forms in which a source may say how much of it is taken."""
@@ -68,13 +68,16 @@ class MixtureConfig(Config):
     section: ClassVar[str] = "mixture"
 
     sources: Annotated[dict[str, MixtureSource], Field(min_length=1)]
-    """Name of a dataset to how much of it is taken, for all by `weight`, by `tokens` or by
-    `epochs`."""
-    tokens: Count | None = None
+    """Name of a dataset, or of a stratum such as `web.hq`, to how much of it is taken, for all by
+    `weight`, by `tokens` or by `epochs`."""
+    tokens: Count | dict[str, Count] | None = None
     """Tokens of the part that is mixed, shared out by the weights; default: as many as the sources
-    give by these weights, none more often than its max_epochs, 1 unless it is set."""
-    part: str = "train"
-    """The part that is mixed. Of every other part each source gives all that it has, once."""
+    give by these weights, none more often than its max_epochs, 1 unless it is set. Of several
+    parts those of the first, or of each by its name."""
+    part: str | Listed[str] = "train"
+    """The part that is mixed, or several, `[train, validation]`: these are shared out as the first
+    is, and give, without `tokens`, no text twice. Of every other part each source gives all that it
+    has, once."""
     seed: int = 0
     """Another seed takes other documents where not all of a source are taken."""
 
@@ -83,8 +86,45 @@ class MixtureConfig(Config):
         """The one form of all sources."""
         return next(iter(self.sources.values())).amounts[0]
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts that are mixed."""
+        return (self.part,) if isinstance(self.part, str) else self.part
+
+    @property
+    def datasets(self) -> list[str]:
+        """The datasets of the sources, each once."""
+        return list(dict.fromkeys(map(dataset_of, self.sources)))
+
+    def tokens_of(self, part: str) -> int | None:
+        """Return the tokens that a part is to have, where they are given."""
+        tokens = self.tokens
+        return tokens.get(part) if isinstance(tokens, dict) else {self.parts[0]: tokens}.get(part)
+
+    def of_part(self, part: str, first: Mapping[str, int]) -> "MixtureConfig":
+        """Return the mixture of a part behind the first, of which the sources give `first`: by
+        weights, or in the same shares; without `tokens`, no text twice."""
+        tokens = self.tokens_of(part)
+        sources = {
+            name: MixtureSource(
+                weight=of.weight or max(first[name], 1e-9),  # a weight is above 0
+                max_epochs=float(of.most_epochs) if tokens else None,
+            )
+            for name, of in self.sources.items()
+        }
+        return MixtureConfig(sources=sources, tokens=tokens, part=part, seed=self.seed)
+
     def check(self) -> None:
-        """Refuse sources of several forms, and a total beside amounts."""
+        """Refuse documents in two sources, sources of several forms, and a total beside amounts."""
+        for name in self.sources:
+            if (dataset := dataset_of(name)) != name and dataset in self.sources:
+                raise ConfigError(
+                    where="sources",
+                    expected="each document in one source",
+                    found=f"{name} and {dataset}, which has it",
+                    remedy="name strata alone, or the dataset",
+                )
+        self._check_parts()
         forms = {name: of.amounts[0] for name, of in self.sources.items()}
         if len(set(forms.values())) > 1:
             raise ConfigError(
@@ -93,12 +133,26 @@ class MixtureConfig(Config):
                 found=", ".join(f"{name} by {form}" for name, form in forms.items()),
                 remedy="give all of them by one",
             )
-        if self.tokens is not None and self.amount != "weight":
+        num = self.tokens_of(self.parts[0])
+        if num is not None and self.amount != "weight":
             raise ConfigError(
                 where="tokens",
                 expected="none, for the sources say how much of each is taken",
-                found=f"{self.tokens:,}, and sources by {self.amount}",
+                found=f"{num:,}, and sources by {self.amount}",
                 remedy="leave it out, or give the sources weights",
+            )
+
+    def _check_parts(self) -> None:
+        by_part = self.tokens if isinstance(self.tokens, dict) else {}
+        others = [of for of in by_part if of not in self.parts]
+        if others or len(set(self.parts)) < max(1, len(self.parts)):
+            raise ConfigError(
+                where="tokens" if others else "part",
+                expected=f"parts that are mixed: {', '.join(self.parts)}"
+                if others
+                else "one part, or several, each once",
+                found=", ".join(others or self.parts) or "none",
+                remedy="name each part in mixture.part, once",
             )
 
 
@@ -111,8 +165,20 @@ class PartSize:
     """The spans of cut documents among them."""
 
 
+def dataset_of(source: str) -> str:
+    """Return the dataset of a source: `web` of `web` and of its stratum `web.hq`."""
+    return source.partition(".")[0]
+
+
+def part_in(source: str, part: str) -> str:
+    """Return the name that the text of a source has in its dataset: `train.hq` of train of
+    `web.hq`, train of `web`, which is all strata of it."""
+    _, dot, stratum = source.partition(".")
+    return part + dot + stratum
+
+
 def plan_sources(config: MixtureConfig, available: Mapping[str, int]) -> dict[str, int]:
-    """Return the tokens that the mixed part takes of each source, given those that it has.
+    """Return the tokens that the first mixed part takes of each source, given those that it has.
 
     By weights, the shares are those of the largest remainder: of 10 tokens and weights 1, 1 and 1
     the first source gives 4, the others 3.
@@ -123,7 +189,7 @@ def plan_sources(config: MixtureConfig, available: Mapping[str, int]) -> dict[st
     for name, num in available.items():
         if num == 0:
             raise _error(
-                name, f"tokens in {config.part}", "none", "correct its split, or leave it out"
+                name, f"tokens in {config.parts[0]}", "none", "correct its split, or leave it out"
             )
     sources = config.sources
     match config.amount:
@@ -133,7 +199,7 @@ def plan_sources(config: MixtureConfig, available: Mapping[str, int]) -> dict[st
             epochs = {name: exact(of.epochs or 0) for name, of in sources.items()}
             planned = {name: round(epochs[name] * num) for name, num in available.items()}
         case "weight":
-            total = config.tokens or most_tokens(config, available)
+            total = config.tokens_of(config.parts[0]) or most_tokens(config, available)
             planned = shares(total, _weights(config))
     for name, num in planned.items():
         _check_epochs(config, name, num, available)

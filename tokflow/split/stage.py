@@ -167,7 +167,7 @@ class MixedSplitStage(SplitStage):
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the splits of all partitions of each source."""
-        sources = dataset.of(MixtureConfig).sources
+        sources = dataset.of(MixtureConfig).datasets
         return [Input(stage=self.name, reach="all", dataset=of) for of in sources]
 
     def recipe(self, making: Making) -> Recipe:

@@ -193,7 +193,7 @@ def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:
     reference = saved.manifest().details.get("reference") if saved.is_made else None
     libraries = known_changes("tokens", tokenizer.kind).get("libraries", {})
     found = {
-        "mixture of": ", ".join(of.name for of in dataset.sources),
+        "mixture of": ", ".join(dataset.mixture.sources if dataset.mixture else ()),
         "tokenizer": f"{tokenizer.kind} {name}",
         "ids are those of": described(reference, libraries) if reference else "",
         "packing": f"{packing.strategy}, {packing.sequence_length}",

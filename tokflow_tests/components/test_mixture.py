@@ -125,6 +125,22 @@ def test_the_job_of_a_mixture_builds_and_records_its_sources_up_to_their_splits(
     assert case.not_fresh() == {}
 
 
+def test_strata_of_a_dataset_are_partitions_of_their_own_and_it_is_built_once(case: Mixed):
+    fields = {"raw": {"files": "code/*.txt"}, "documents": {"document_per": "line"}}
+    strata = {"short": "num_chars < 7", "rest": True}
+    declare_in(case.folder, "code", attributes("code", report=False, strata=strata, **fields))
+    case.mix({"code.short": {"epochs": 2}, "code.rest": {"epochs": 1}, "prose": {"epochs": 1}})
+
+    result = case.job("mixed_build")
+
+    assert result.success
+    assert case.partitions() == ["code.rest/a.txt", "code.short/a.txt", "prose/a.txt"]
+    said = [entry.user_message for entry in case.instance.all_logs(result.run_id)]
+    assert sum(line.startswith("code: tokens a.txt: ") for line in said) == 1
+    assert {"code/strata", "mixed/exports/bin"} <= case.made()
+    assert case.not_fresh() == {}
+
+
 def test_a_bad_file_of_a_source_makes_failed_what_the_mixture_is_made_of(case: Mixed):
     file = case.folder / "far/a.txt"
     file.parent.mkdir()

@@ -56,7 +56,7 @@ def declare_mixture(folder: Path, mixture: dict[str, Any], **more: Any) -> Datas
         if not (folder / f"{name}.yaml").exists():
             declare_source(folder, name, files, **own)
     for name, source in mixture["sources"].items():
-        source["config"] = f"{name}.yaml"
+        source["config"] = f"{name.partition('.')[0]}.yaml"
     fields = {
         "name": "mixed",
         "mixture": mixture,
