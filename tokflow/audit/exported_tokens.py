@@ -24,17 +24,21 @@ class ExportedTokens:
     def read(self, start: int, stop: int) -> npt.NDArray[np.unsignedinteger]:
         """Return the tokens between two positions in the text.
 
-        Raises: MissingOutputError where the export does not have them one behind the other.
+        Raises: MissingOutputError where the export does not have them one behind the other, but for
+        the EOS of the text, which can stand before it.
         """
-        part, first = self.entry["part"], self.entry["position"] - self.entry["token_in_piece"]
-        begin, end = first + start, first + stop
-        found = read_index(self.export, part, begin, end)
-        num_there = sum(
-            min(of["position"] + of["num_tokens"], end) - max(of["position"], begin)
-            for of in found
-            if of["position"] - of["token_in_piece"] == first
-            and all(of[name] == self.entry[name] for name in ("raw_file", "row", "char_start"))
-        )
+        export, part, entry = Export(self.export), self.entry["part"], self.entry
+        moves_eos = export.layout.eos_first
+        is_eos = moves_eos and entry["token_in_piece"] > 0
+        first = entry["position"] + 1 if is_eos else entry["position"] - entry["token_in_piece"]
+        found: list[tuple[int, int, int]] = []
+        for of in read_index(self.export, part, max(0, first - moves_eos), first + stop):
+            is_same = all(of[name] == entry[name] for name in ("raw_file", "row", "char_start"))
+            at = of["token_in_piece"]
+            there = of["position"] - at
+            if is_same and (there == first or (moves_eos and of["position"] == first - 1)):
+                found.append((max(at, start), min(at + of["num_tokens"], stop), there))
+        num_there = sum(max(0, end - begin) for begin, end, _ in found)
         if num_there < stop - start:
             raise MissingOutputError(
                 where=self.export.shown,
@@ -43,4 +47,10 @@ class ExportedTokens:
                 found="not all of them: other sequences have them, or none",
                 remedy="trace its document alone; the tokens of its raw file were dropped",
             )
-        return np.concatenate([*Export(self.export).between(part, begin, end)])
+        pieces = (
+            piece
+            for begin, end, there in sorted(found)
+            if begin < end
+            for piece in export.between(part, there + begin, there + end)
+        )
+        return np.concatenate([*pieces])

@@ -4,7 +4,9 @@ Its manifest lists them under `dropped`, with their sizes and checksums: the out
 them, and whoever makes it again must make the same bytes.
 """
 
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,26 +35,41 @@ def without_files(manifest: Manifest, names: Collection[str]) -> Manifest:
     )
 
 
-def drop_here(folder: Path, manifest: Manifest) -> None:
-    """Remove from a folder of this disk what its manifest of now says, after it is written.
+def drop_here(folder: Path, manifest: Manifest, names: Collection[str]) -> None:
+    """Remove files from an output of this disk, after its manifest says so; `manifest`: the one
+    that it was read with.
 
     A process that is killed meanwhile leaves a whole output; what of it is too much goes when this
-    is called again.
+    is called again. Whatever another process puts in the place of the output stays as it is.
     """
-    data = sealed(manifest.fields())
-    path = folder / MANIFEST_NAME
-    if path.read_bytes() != data:
-        temporary = begun_beside(folder)  # where a killed process leaves nothing in the output
-        try:
-            with naming(path, temporary):
-                temporary.write_bytes(data)
-                sync(temporary)
-                temporary.replace(path)
-                sync(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
-    for name in manifest.dropped:
-        (folder / name).unlink(missing_ok=True)
+    now = without_files(manifest, names)
+    with suppress(FileNotFoundError), _opened(folder) as place:
+        there = read_manifest(folder)
+        if there == manifest != now:
+            temporary = begun_beside(folder)  # where a killed process leaves nothing in the output
+            try:
+                with naming(folder / MANIFEST_NAME, temporary):
+                    temporary.write_bytes(sealed(now.fields()))
+                    sync(temporary)
+                    os.replace(temporary, MANIFEST_NAME, dst_dir_fd=place)
+                    sync((folder / MANIFEST_NAME).parent)
+            finally:
+                temporary.unlink(missing_ok=True)
+        elif there != now:
+            return
+        for name in now.dropped:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=place)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """Yield a descriptor of a folder, which stays that folder whatever comes to have its name."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def check_made_again(temporary: Path, place: Path, dropped: Mapping[str, FileEntry]) -> None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store import atomic, links
 from tokflow.store.config import expanded
-from tokflow.store.dropping import drop_here, without_files
+from tokflow.store.dropping import drop_here
 from tokflow.store.integrity import ReadAgainError, Stored, given
 from tokflow.store.listed_files import Stamp, broken_files, check_sizes
 from tokflow.store.manifest import (
@@ -282,7 +282,7 @@ class Store:
 
     def drop(self, output: "StoredOutput", names: Collection[str]) -> None:
         """Remove files of an output for good, which stays whole without them."""
-        drop_here(output.folder, without_files(output.manifest, names))
+        drop_here(output.folder, output.manifest, names)
 
     def remove_all(self, folders: Iterable[Path], *, seconds: float) -> None:
         """Remove outputs, what leads to them, and what is not finished; what another machine may

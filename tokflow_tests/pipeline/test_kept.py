@@ -1,6 +1,9 @@
 """Tokens that are dropped when the exports stand, and made again where something needs them."""
 
+import os
+import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +104,7 @@ def test_a_trace_finds_characters_by_the_tokens_of_an_export_that_has_all_of_a_d
     strategy: str, cut: set[tuple[str, int]], tmp_path: Path
 ):
     packing = {"strategy": strategy, "sequence_length": 150}  # a document is shorter
-    exports = ["bin", "parquet"]
+    exports = ["bin", "parquet", "llmc"]
     dataset = declared(tmp_path, "all", packing=packing, exports=exports)
     built = build_dataset(dataset)
 
@@ -214,21 +217,19 @@ def test_tokens_stay_where_an_export_does_not_stand(tmp_path: Path):
 
 def killed_steps(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Yield after each kill: at the first step that changes the disk, the second and so on."""
-    rename, unlink = Path.replace, Path.unlink
+    replace, unlink = os.replace, os.unlink
     place = 0
     while True:
         steps = iter(range(place))
 
         def step(of: Any, *args: Any, steps: Iterator[int] = steps, **how: Any) -> Any:
-            if of.__self__.is_relative_to(dataset.folder) and next(steps, None) is None:
+            if next(steps, None) is None:
                 raise KeyboardInterrupt
             return of(*args, **how)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Path, "replace", lambda self, to, s=step: s(rename.__get__(self), to))
-            patch.setattr(
-                Path, "unlink", lambda self, s=step, **how: s(unlink.__get__(self), **how)
-            )
+            patch.setattr(os, "replace", partial(step, replace))
+            patch.setattr(os, "unlink", partial(step, unlink))
             try:
                 drop_tokens(graph_of(dataset))
                 return
@@ -252,6 +253,33 @@ def test_a_kill_at_any_step_of_dropping_leaves_nothing_wrong(
 
     assert num_kills >= 3
     assert tokens_in(dataset) == []
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_output_made_again_while_its_tokens_are_dropped_stays_whole(
+    is_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    dataset, replace = declared(tmp_path, "all"), os.replace
+    build_dataset(dataset)
+    output = graph_of(dataset).tokens("a.jsonl").open()
+    again = shutil.copytree(output.folder, tmp_path / "again")
+
+    def made_again(*args: Any, **how: Any) -> None:
+        if is_first:
+            rename()
+        replace(*args, **how)
+        if not is_first:
+            rename()
+
+    def rename() -> None:
+        output.folder.rename(tmp_path / "aside")
+        again.rename(output.folder)
+
+    monkeypatch.setattr(os, "replace", made_again)
+    dataset.store.drop(output, ["tokens.bin"])
+
+    assert not dataset.store.problems([dataset.store.read(output.folder)])[0]
+    assert (output.folder / "tokens.bin").exists()
 
 
 def test_tokens_of_a_mixture_go_and_come_with_its_exports(tmp_path: Path):

@@ -28,6 +28,7 @@ from tokflow.store.remote.cached_files import fetched, key_of
 from tokflow.store.remote.mirror import is_known_damaged, note_damage
 from tokflow.store.remote.objects import Piece, for_each
 from tokflow.store.remote.places import Place
+from tokflow.store.request_errors import RemoteStoreError
 
 
 def publish(place: Place, temporary: Path, folder: Path) -> None:
@@ -51,8 +52,13 @@ def publish(place: Place, temporary: Path, folder: Path) -> None:
             path = temporary / name
             place.objects.put_file(path, prefix + name, _copied(place, path, equal.get(name)))
 
-    for_each(put, [*files, *([RUN_NAME] if (temporary / RUN_NAME).exists() else [])])
-    there = _commit(place, folder, data, temporary)
+    def put_lacking() -> None:
+        there = {entry.key for entry in place.objects.listed(prefix.rstrip("/"))}
+        for_each(put, [name for name in names if prefix + name not in there])
+
+    names = [*files, *([RUN_NAME] if (temporary / RUN_NAME).exists() else [])]
+    for_each(put, names)
+    there = _commit(place, folder, data, temporary, put_lacking)
     if there != data:
         for path in list(temporary.iterdir()):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -84,9 +90,12 @@ def _in_segments(place: Place, folder: Path) -> dict[str, str]:
     return keys
 
 
-def _commit(place: Place, folder: Path, data: bytes, temporary: Path) -> bytes:
+def _commit(
+    place: Place, folder: Path, data: bytes, temporary: Path, put_lacking: Callable[[], None]
+) -> bytes:
     """Put a manifest; return the one that is there then: another's if it was first, unless that
-    cannot be read, or its files are known to be damaged.
+    cannot be read, or its files are known to be damaged. `put_lacking`: puts files again that are
+    gone, which another machine has dropped of the same output meanwhile.
 
     Raises: ForeignOutputError where a newer tokflow made the one that is there.
     """
@@ -99,6 +108,7 @@ def _commit(place: Place, folder: Path, data: bytes, temporary: Path) -> bytes:
     there = place.objects.read(key)
     if there is None or not _is_same(there, temporary):
         place.objects.put(key, data)
+        put_lacking()
         return data
     return there
 
@@ -118,17 +128,28 @@ def _is_same(there: bytes, temporary: Path) -> bool:
 
 def drop_there(place: Place, output: Stored, manifest: Manifest) -> None:
     """Put an output without some of its files, as its manifest of now says, in the place of the
-    whole one, whose files are removed."""
-    folder, data = output.folder, sealed(manifest.fields())
-    old, new = place.data_prefix(folder), place.data_prefix(folder, data)
-    if old == new:
+    whole one, whose files are removed; nothing where another machine has changed it.
+
+    Whoever makes it again meanwhile looks for its files behind its manifest (`publish`), and where
+    that comes first the one without files, all of which are there, is put once more.
+    """
+    folder, data, key = output.folder, sealed(manifest.fields()), place.manifest_key(output.folder)
+    whole = (folder / MANIFEST_NAME).read_bytes()
+    if whole == data or place.objects.read(key) != whole:
         return
-    entries = [*place.objects.listed(old.rstrip("/"))]
-    sizes = {entry.key.removeprefix(old): entry.num_bytes for entry in entries}
-    kept = [name for name in (*manifest.files, RUN_NAME) if name in sizes]
-    for_each(lambda name: place.objects.copy(old + name, new + name, sizes[name]), kept)
-    place.objects.put(place.manifest_key(folder), data)
-    place.objects.remove([entry.key for entry in entries])
+    old, new = place.data_prefix(folder, whole), place.data_prefix(folder, data)
+    sizes = {of.key: of.num_bytes for of in place.objects.listed(old.rstrip("/"))}
+    kept = [name for name in (*manifest.files, RUN_NAME) if old + name in sizes]
+    try:
+        for_each(lambda of: place.objects.copy(old + of, new + of, sizes[old + of]), kept)
+    except RemoteStoreError:
+        if place.objects.read(key) == whole:
+            raise
+        return  # another machine was first, and has removed them
+    place.objects.put(key, data)
+    place.objects.remove(sizes)
+    if place.objects.read(key) == whole:
+        place.objects.put(key, data)
 
 
 def remove_published(place: Place, folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.remote import remote_store as stores
 from tokflow.store.remote.cache_limit import make_room
-from tokflow.store.remote.places import CACHE_VARIABLE, objects_at
+from tokflow.store.remote.places import CACHE_VARIABLE, objects_at, place_at
+from tokflow.store.remote.publication import publish
 from tokflow.store.s3_client import S3Client
 from tokflow.tokens.stage import TokensWriter
 from tokflow_tests.object_store import ObjectStore
@@ -260,3 +262,62 @@ def test_an_output_made_again_while_it_is_removed_is_whole_or_not_there(
         assert there == made.keys() if is_committed else True
         assert is_committed == ((kind, number) == ("DELETE", 1))
         object_store.recover()
+
+
+def test_machines_that_drop_tokens_and_make_them_again_at_once_leave_a_whole_output(
+    tmp_path: Path, object_store: ObjectStore
+):
+    dataset = declare_small(tmp_path, store=f"{object_store.url}/store", exports=["bin"])
+    build_dataset(dataset)
+    [folder] = (dataset.folder / "tokens/a.jsonl").glob("[0-9a-f]*")
+    output = dataset.store.read(folder)
+    output.fetch()
+    again, place = Path(shutil.copytree(folder, tmp_path / "again")), place_at(dataset.store.name)
+    whole = {key: of for key, of in object_store.contents().items() if folder.name in key}
+    drop = partial(dataset.store.drop, output, ["tokens.bin"])
+    drop()
+    without = {key: of for key, of in object_store.contents().items() if folder.name in key}
+    [manifest] = whole.keys() & without.keys()
+    files = {of: {*there} - {manifest} for of, there in ((1, whole), (2, without))}
+
+    def begin(there: dict[str, bytes]) -> None:
+        object_store.recover()
+        for key in (*files[1], *files[2]):
+            object_store.remove(key)
+        put(there)
+        dataset.store.refresh_outputs([folder])
+
+    def put(there: dict[str, bytes]) -> None:
+        for key in sorted(there, key=lambda of: of == manifest):
+            object_store.put(key, there[key])
+
+    def drop_there() -> None:
+        put(without)
+        end_drop()
+
+    def end_drop() -> None:
+        for key in files[1]:
+            object_store.remove(key)
+        if object_store.contents()[manifest] == whole[manifest]:
+            put(without)
+
+    def publish_again() -> None:
+        publish(place, Path(shutil.copytree(again, tmp_path / "new", dirs_exist_ok=True)), folder)
+
+    cases: list[tuple[dict[str, bytes], Callable[[], object], Callable[[], object]]] = [
+        (whole, drop, drop_there),
+        (whole, drop, partial(put, whole)),
+        (without, publish_again, end_drop),
+    ]
+    for number, (before, do, meanwhile) in enumerate(cases):
+        for request in range(1, 99):
+            begin(before)
+            fault = object_store.fail("slow", first=request, then=meanwhile)
+            do()
+            there = object_store.contents()
+            is_whole = there[manifest] == whole[manifest]
+            lacking = files[1 if is_whole else 2] - there.keys()
+            assert (number, request, lacking) == (number, request, set())
+            if not fault.met:
+                break
+        assert request > 4
