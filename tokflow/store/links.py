@@ -21,6 +21,9 @@ from tokflow.store.manifest import MANIFEST_NAME, FileEntry, is_output_name
 LINKED_BYTES = 1 << 16
 """A smaller file is little beside what its output takes anyway, and is never a link."""
 
+FICLONE = 0x40049409
+"""The number of this request in Linux's ioctl_ficlone(2)."""
+
 COMPARED_BYTES = 1 << 20
 """Bytes of each of two files that are compared at once."""
 
@@ -118,10 +121,28 @@ def _link(path: Path, new: Path) -> bool:
         is_near = there.st_dev == here.st_dev and there.st_size == here.st_size
         if is_near and there.st_ino != here.st_ino and _are_equal(path, new):
             spare = new.with_name(f"{new.name}.link")
-            if has_linked(path, spare):
+            if has_linked(path, spare) or _has_cloned(path, spare):
                 spare.replace(new)
                 return True
     return False
+
+
+def _has_cloned(path: Path, new: Path) -> bool:
+    """Let `new` share the blocks of a file, where the file system can (Btrfs, XFS): it refuses
+    links to files of other users, or more than so many. Return whether it does."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows
+        return False
+    with path.open("rb") as source, new.open("xb") as file:
+        try:
+            fcntl.ioctl(file, FICLONE, source.fileno())
+        except OSError:
+            new.unlink()
+            return False
+        os.fchmod(file.fileno(), path.stat().st_mode)
+        os.fsync(file)
+    return True
 
 
 def _are_equal(path: Path, other: Path) -> bool:

@@ -1,9 +1,11 @@
 """Equal files of a dataset are one file, which nobody may write to."""
 
+import fcntl
 import os
 import signal
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -139,6 +141,33 @@ def test_where_a_disk_has_no_links_there_are_copies(
     ours, theirs = the(both, "train.bin"), the(both, "train_text_document.bin")
     assert ours.read_bytes() == theirs.read_bytes()
     assert not ours.samefile(theirs)
+
+
+def test_where_links_are_refused_blocks_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A disk that can is seldom there: what the kernel does is done in its place."""
+    cloned = []
+
+    def clone(file: BinaryIO, request: int, source: int) -> None:
+        assert request == 0x40049409
+        cloned.append(Path(file.name).name)
+        file.write(os.pread(source, 1 << 30, 0))
+        file.flush()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    build(declared(tmp_path))
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(fcntl, "ioctl", clone)
+    both = declared(tmp_path, exports=["bin", "megatron"])
+    build(both)
+
+    ours, theirs = the(both, "train.bin"), the(both, "train_text_document.bin")
+    assert "train_text_document.bin.link" in cloned
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert not ours.samefile(theirs)
+    assert theirs.stat().st_mode == ours.stat().st_mode
+    assert not any(found.problems for found in verify_dataset(both))
 
 
 def test_a_file_that_is_there_is_not_written_over_by_a_link(tmp_path: Path):
