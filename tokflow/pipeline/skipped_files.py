@@ -45,9 +45,8 @@ class SkippedFiles:
             check_content(raw)
 
     def _file_of(self, failure: StageFailure) -> str | None:
-        graph, step = self._graph, self._graph.steps.get(failure.stage)
-        reads_raw = step is None or any(of.is_raw for of in step.all_inputs(graph.dataset))
-        if not (reads_raw and is_bad_file(failure.error)):
+        graph = self._graph
+        if not is_bad_file(failure.error):
             return None
         sources = graph.listed.get(failure.name, tuple(graph.sources.values()))
         return file_of(failure.error, sources, graph.known_files)

@@ -137,6 +137,34 @@ def test_what_was_bad_is_made_as_soon_as_it_is_whole(tmp_path: Path):
     assert not (dataset.folder / "bad_files.json").exists()
 
 
+@pytest.mark.parametrize("is_mended_there", [True, False])
+def test_a_transform_that_is_mended_brings_back_what_it_could_not_read(
+    is_mended_there: bool, tmp_path: Path
+):
+    limit = tmp_path / "limit.txt"
+    read = f"int(__import__('pathlib').Path({str(limit)!r}).read_text())"
+
+    def write(most: int) -> None:
+        limit.write_text(f"{most}")
+        said = most if is_mended_there else read
+        code = f"def short(text):\n    assert len(text) <= {said}\n    return text\n"
+        (tmp_path / "clean.py").write_text(code)
+
+    def made_from(**documents: Any) -> list[str]:
+        fields = {"transform": "clean:short", **documents}
+        bad = b'{"text": "a longer one"}\n'
+        built = build_dataset(skipping(tmp_path, bad, "b.jsonl", documents=fields))
+        return list(built.export("bin").manifest.parents)
+
+    write(9)
+    before = made_from()
+    write(99)
+
+    assert before == [*TEXTS]
+    assert ("b.jsonl" in made_from()) == is_mended_there
+    assert "b.jsonl" in made_from(transform_version=2)  # as docs/data.md asks for
+
+
 @pytest.mark.parametrize("raw", [{"on_bad_file": "error"}, {"max_bad_files": 1}])
 def test_by_default_and_where_too_many_are_bad_no_export_is_made(
     raw: dict[str, Any], tmp_path: Path
