@@ -329,7 +329,7 @@ class BuildGraph:
 
     def index(self, step: Stage) -> ManifestIndex | None:
         """Return the index of a stage's manifests; None of few, with `rehash`, and at a URL."""
-        return self.indexes.of(step.name, len(self.listed)) if step.is_of_file else None
+        return self.indexes.of(step.name, self.listed) if step.is_of_file else None
 
     def write_indexes(self) -> None:
         """Keep for later graphs, also of a mixture's sources, the manifests that were read."""

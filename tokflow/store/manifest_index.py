@@ -11,7 +11,7 @@ manifest.
 
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,14 @@ class ManifestIndex:
     missing or cannot be written, cost that manifests are read.
     """
 
-    def __init__(self, folder: Path, stage: str) -> None:
-        """`folder`: that of the dataset."""
+    def __init__(self, folder: Path, stage: str, keys: Iterable[str]) -> None:
+        """`folder`: that of the dataset; `keys`: those of the outputs that it has now, the lines of
+        all others go."""
+        known = {key.encode() for key in keys}
         self._path = folder / f"manifests-{stage}.index"
         self._new: list[bytes] = []
         self._num_read = 0
+        self._has_gone = False
         self._lines: dict[tuple[bytes, bytes], bytes] = {}
         """What follows key and variant, by these."""
         lines: list[bytes] = []
@@ -65,8 +68,11 @@ class ManifestIndex:
             lines = self._path.read_bytes().split(b"\n")
         for line in filter(None, lines):
             key, variant, kept = [*line.split(b"\t", 2), b"", b""][:3]
-            self._lines[key, variant] = kept
             self._num_read += 1
+            if key in known:
+                self._lines[key, variant] = kept
+            else:
+                self._has_gone = True
 
     def find(self, folder: str, key: str, variant: str, recipe: Recipe) -> Manifest | None:
         """Return the manifest in the folder of an output, whose place is `key` and `variant`, where
@@ -113,15 +119,16 @@ class ManifestIndex:
     def write(self) -> None:
         """Add to the file what was remembered since it was read."""
         lines, self._new = self._new, []
-        is_anew = self._num_read + len(lines) > 2 * len(self._lines) + DEAD_LINES
-        if not lines:
+        num_dead = self._num_read + len(lines) - len(self._lines)
+        is_anew = self._has_gone or num_dead > len(self._lines) + DEAD_LINES
+        if not (lines or self._has_gone):
             return
         with suppress(OSError):  # a full or read-only disk is reported by other writes
             if is_anew:
                 lines = [b"\t".join([*place, kept]) for place, kept in self._lines.items()]
                 with new_file(self._path) as unfinished:
                     unfinished.write_bytes(b"\n".join([*lines, b""]))
-                self._num_read = 0
+                self._num_read, self._has_gone = 0, False
             else:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 with self._path.open("ab", buffering=0) as file:
@@ -131,26 +138,27 @@ class ManifestIndex:
 
 
 class ManifestIndexes:
-    """The indexes of the stages of one dataset, each read when it is first asked for."""
+    """The indexes of the stages of one dataset, each in memory from when it is first asked for until
+    it is written."""
 
     def __init__(self, folder: Path, *, are_used: bool) -> None:
         """`are_used`: False where what is remembered does not count, and nothing is kept."""
         self._folder, self._are_used = folder, are_used
         self._of: dict[str, ManifestIndex] = {}
 
-    def of(self, stage: str, num_outputs: int) -> ManifestIndex | None:
-        """Return the index of a stage with so many outputs; None where it has none."""
-        if not self._are_used or num_outputs < LEAST_OUTPUTS:
+    def of(self, stage: str, keys: Collection[str]) -> ManifestIndex | None:
+        """Return the index of a stage with outputs of these keys; None where it has none."""
+        if not self._are_used or len(keys) < LEAST_OUTPUTS:
             return None
         found = self._of.get(stage)
         if found is None:
-            found = self._of[stage] = ManifestIndex(self._folder, stage)
+            found = self._of[stage] = ManifestIndex(self._folder, stage, keys)
         return found
 
     def write(self) -> None:
         """Write all of them."""
-        for index in self._of.values():
-            index.write()
+        while self._of:
+            self._of.popitem()[1].write()
 
 
 def stamp_of_manifest(folder: str) -> Stamp | None:

@@ -182,3 +182,16 @@ def test_lines_of_outputs_that_were_made_again_do_not_pile_up(
     lines = [*filter(None, (copy / INDEX).read_bytes().split(b"\n"))]
     assert LEAST_OUTPUTS <= len(lines) <= 2 * LEAST_OUTPUTS
     assert len(known(plan)) == 2 * LEAST_OUTPUTS
+
+
+def test_outputs_of_files_that_are_gone_leave_the_index_with_the_next_plan(copy: Path):
+    write_raw(copy, {"new.jsonl": ["a new one"]})
+    plan_of(copy)
+    assert build_dataset(declared(copy)).failed == ()
+    (copy / "raw/new.jsonl").unlink()
+
+    plan = plan_of(copy)
+
+    index = (copy / INDEX).read_bytes()
+    assert len([*filter(None, index.split(b"\n"))]) == LEAST_OUTPUTS
+    assert len(known(plan)) == 2 * LEAST_OUTPUTS
