@@ -138,8 +138,8 @@ class ManifestIndex:
 
 
 class ManifestIndexes:
-    """The indexes of the stages of one dataset, each in memory from when it is first asked for until
-    it is written."""
+    """The indexes of the stages of one dataset, each in memory from when it is first asked for
+    until it is written."""
 
     def __init__(self, folder: Path, *, are_used: bool) -> None:
         """`are_used`: False where what is remembered does not count, and nothing is kept."""
