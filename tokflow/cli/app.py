@@ -23,6 +23,7 @@ from tokflow.pipeline.project import PROJECT_VARIABLE
 COMMANDS = {
     "run": "Build what is missing or has changed, export it, and check what is new.",
     "plan": "Show what a run would build, and why. Builds nothing.",
+    "mix": "Write YAMLs of a mixture with weights drawn around its sources' shares, to compare.",
     "init": "Look at raw files and write a YAML that declares a dataset of them.",
     "schema": "Print the JSON schema of a dataset's YAML, for completion and checks in editors.",
     "inspect": """Show what an output holds: counts, files, parents, the first sequences decoded.

@@ -299,11 +299,13 @@ def _not_mixed(built: BuildResult) -> Iterator[str]:
         source, part, available = row["source"], row["part"], row["available_tokens"]
         if num := max(0, available - row["tokens"]):
             yield f"not taken of {source}: {num:,} of its {available:,} tokens of {part}"
-    cuts = [f"{row[BUDGET_CUTS]:,} of {row['source']}" for row in rows if row[BUDGET_CUTS]]
-    if cuts:
-        num_cuts = sum(row[BUDGET_CUTS] for row in rows)
+    cuts = Counter[str]()
+    for row in rows:
+        cuts[row["source"]] += row[BUDGET_CUTS]
+    if num_cuts := cuts.total():
         end = "its tokens end" if num_cuts == 1 else "their tokens end"
-        yield f"cut where {end}: {counted(num_cuts, 'document')} ({', '.join(cuts)})"
+        of_each = ", ".join(f"{num:,} of {source}" for source, num in cuts.items() if num)
+        yield f"cut where {end}: {counted(num_cuts, 'document')} ({of_each})"
 
 
 def _not_exported(built: BuildResult) -> Iterator[str]:

@@ -23,7 +23,7 @@ from tokflow.pipeline.yaml_file import (
     shown_document,
     with_templates,
 )
-from tokflow.split.mixture import MixtureConfig, MixtureSource, dataset_of
+from tokflow.split.mixture import MixtureConfig, dataset_of
 from tokflow.stage import Stage
 from tokflow.store.config import expanded
 from tokflow.store.store import Store
@@ -160,7 +160,7 @@ def declared_by(
     return found
 
 
-def _declared_in(path: Path) -> Iterator[Declaration]:
+def declared_in(path: Path) -> Iterator[Declaration]:
     """Yield the datasets of a file, in a project or not; the attributes may stand alone."""
     folder = path.resolve().parent
     project = find_project(folder)
@@ -207,7 +207,7 @@ def load_datasets(path: Path, *, store: str | Path | Store | None = None) -> lis
     Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
     nearest that exists.
     """
-    return [load_declared(declaration, store) for declaration in _declared_in(path)]
+    return [load_declared(declaration, store) for declaration in declared_in(path)]
 
 
 def load_declared(declaration: Declaration, store: Store | Path | str | None = None) -> Dataset:
@@ -305,7 +305,7 @@ def _with_sources(
         place, of = f"{where}: mixture.sources.{name}", dataset_of(name)
         if of == attributes.get("name"):
             raise _error(place, "another dataset", "the mixture itself", "name its sources")
-        dataset = load_declared(_source(of, source, declaration, where=place), store)
+        dataset = load_declared(source_of(of, source.config, declaration, where=place), store)
         if found.setdefault(of, dataset) != dataset:
             expected = f"the dataset {of} that other sources are strata of"
             raise _error(place, expected, "another of this name", "give them one `config:`")
@@ -342,14 +342,15 @@ def _sections(config: MixtureConfig, datasets: Mapping[str, Dataset]) -> dict[st
     return {**sections, "split": {"parts": {name: {"files": "*"} for name in parts}}}
 
 
-def _source(name: str, source: MixtureSource, mixture: Declaration, *, where: str) -> Declaration:
-    """Find a source in its own file or, by name, in the mixture's file or project."""
-    path, base, has_file = mixture.path, mixture.base, source.config is not None
-    if source.config is not None:
-        path = base / expanded(source.config)
+def source_of(name: str, config: str | None, mixture: Declaration, *, where: str) -> Declaration:
+    """Find the dataset of a source in its own file, `config`, or by name in the mixture's file or
+    project. Raises: ConfigError."""
+    path, base, has_file = mixture.path, mixture.base, config is not None
+    if config is not None:
+        path = base / expanded(config)
     project = None if has_file else find_project(base)
     is_read = has_file or path == STANDARD_INPUT or path.is_file()
-    declared = {of.where: of for of in (_declared_in(path) if is_read else ())}
+    declared = {of.where: of for of in (declared_in(path) if is_read else ())}
     declared |= {of.where: of for of in (find_declarations(project) if project else ())}
     found = next((of for of in declared.values() if of.name == name), None)
     if found is None:

@@ -1,7 +1,7 @@
 """A mixture as it is now: its sources' graphs, and the plan of what it takes of their splits."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from tokflow.split.mixture import (
     dataset_of,
     part_in,
     plan_partitions,
-    plan_sources,
+    plan_parts,
 )
 from tokflow.split.stage import SPLIT
 from tokflow.store.config import relocated
@@ -120,15 +120,20 @@ class MixtureGraph(BuildGraph):
     def mixture_plan(self) -> "MixturePlan":
         """Plan of what is taken of the sources, whose splits must have been made. Raises:
         MissingOutputError; ConfigError where the sources cannot be mixed so."""
+        config, where = self.dataset.of(MixtureConfig), self.dataset.name
+        return MixturePlan(config, self.source_sizes, parts=self.dataset.parts, where=where)
+
+    @cached_property
+    def source_sizes(self) -> dict[str, dict[str, dict[str, PartSize]]]:
+        """The size of each part in each partition of each source, whose splits must have been made.
+        Raises: MissingOutputError; ConfigError where their tokenizers differ."""
         all_graphs = self.of_sources.values()
         self.check_made(SPLIT.name, (of.split(key) for of in all_graphs for key in of.partitions))
         self.check_tokenizers()
-        sizes = {
+        return {
             name: {key: _sizes(self.dataset.parts, name, of, key) for key in of.partitions}
             for name, of in self.takes.items()
         }
-        config, where = self.dataset.of(MixtureConfig), self.dataset.name
-        return MixturePlan(config, sizes, parts=self.dataset.parts, where=where)
 
     def check_tokenizers(self) -> None:
         """Make sure that all sources have the same tokenizer, EOS and BOS, which must have been
@@ -146,6 +151,17 @@ class MixtureGraph(BuildGraph):
                         found=found,
                         remedy="give all sources the same `tokenizer:`",
                     )
+
+
+def total_tokens(
+    sizes: Mapping[str, Mapping[str, Mapping[str, PartSize]]], parts: Iterable[str]
+) -> dict[str, dict[str, int]]:
+    """Return the tokens of each source and part over its partitions."""
+    parts = [*parts]
+    return {
+        name: {part: sum(of[part].num_tokens for of in files.values()) for part in parts}
+        for name, files in sizes.items()
+    }
 
 
 def _sizes(parts: Sequence[str], source: str, graph: BuildGraph, key: str) -> dict[str, PartSize]:
@@ -181,28 +197,17 @@ class MixturePlan:
         config: MixtureConfig,
         sizes: Mapping[str, Mapping[str, Mapping[str, PartSize]]],
         *,
-        parts: Sequence[str],
+        parts: Iterable[str],
         where: str,
     ) -> None:
         """`sizes`: of each part by source and partition there. Raises: ConfigError where the
         sources cannot be mixed so, which begins with `where`."""
         self._config, self._sizes = config, sizes
-        self._available = {
-            name: {of: sum(each[of].num_tokens for each in files.values()) for of in parts}
-            for name, files in sizes.items()
-        }
-        self._planned = {name: dict(has) for name, has in self._available.items()}
-        first = dict[str, int]()
-        for part in config.parts:
-            of_part = config.of_part(part, first) if first else config
-            available = {name: has[part] for name, has in self._available.items()}
-            try:
-                planned = plan_sources(of_part, available)
-            except ConfigError as error:
-                raise relocated(error, f"{where}: {error.where}") from None
-            first = first or planned
-            for name, num in planned.items():
-                self._planned[name][part] = num
+        self._available = total_tokens(sizes, parts)
+        try:
+            self._planned = plan_parts(config, self._available)
+        except ConfigError as error:
+            raise relocated(error, f"{where}: {error.where}") from None
 
     @cached_property
     def _tokens(self) -> dict[str, dict[str, int]]:

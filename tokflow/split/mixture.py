@@ -177,6 +177,25 @@ def part_in(source: str, part: str) -> str:
     return part + dot + stratum
 
 
+def plan_parts(
+    config: MixtureConfig, available: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
+    """Return the tokens that each part takes of each source, given those that it has, both by
+    source and part: of parts that are not mixed all.
+
+    Raises: ConfigError as `plan_sources`.
+    """
+    planned = {name: dict(has) for name, has in available.items()}
+    first = dict[str, int]()
+    for part in config.parts:
+        of_part = config.of_part(part, first) if first else config
+        taken = plan_sources(of_part, {name: has[part] for name, has in available.items()})
+        first = first or taken
+        for name, num in taken.items():
+            planned[name][part] = num
+    return planned
+
+
 def plan_sources(config: MixtureConfig, available: Mapping[str, int]) -> dict[str, int]:
     """Return the tokens that the first mixed part takes of each source, given those that it has.
 
