@@ -51,6 +51,14 @@ def datasets_of(page: str, folder: Path) -> list[Dataset]:
     return load_datasets(folder / "my.yaml")
 
 
+def test_the_yaml_of_records_declares_a_card(tmp_path: Path):
+    [dataset] = datasets_of("records.md", tmp_path)
+
+    wiki, crawl = (dataset.card.card_of(of) for of in dataset.card.sources)
+    assert (wiki.license, crawl.license) == ("cc-by-sa-4.0", "odc-by")
+    assert dataset.card.source_of("wiki/de.jsonl.zst") == "wiki/*"
+
+
 def test_the_yaml_of_your_data_declares_a_dataset(tmp_path: Path):
     [dataset] = datasets_of("data.md", tmp_path)
 

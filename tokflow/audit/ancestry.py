@@ -77,15 +77,16 @@ class Ancestry:
     def parents(
         self, output: StoredOutput, raw_files: Iterable[str] | None = None
     ) -> dict[str, StoredOutput]:
-        """Return the split, sequences or token shards that an output is made from, by their names
-        in its manifest: stages or, of an export, raw files, all or only `raw_files`."""
+        """Return the outputs that an output is made from, except the tokenizer, by their names in
+        its manifest: stages or, of an export, raw files, all or only `raw_files`."""
         manifest, parents, store = output.manifest, output.manifest.parents, output.store
         dataset_folder, key = dataset_folder_of(output), str(manifest.partition)
         if mixture_of(manifest.config) is not None:  # a split, made from one of a source
             source, key = source_and_key(key)
             dataset_folder = dataset_folder.parent / dataset_of(source)
         # Of each stage the names of parents, and their partitions.
-        wanted = {of.name: {of.name: key} for of in self.stages if of.is_of_file}
+        steps = [of for of in self.stages if not of.decides_all]
+        wanted = {of.name: {of.name: key if of.is_of_file else ""} for of in steps}
         if is_export(manifest):
             is_packed = Export(output).layout.is_packed
             is_of_files = order_of(manifest).documents is None

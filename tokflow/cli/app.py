@@ -37,6 +37,10 @@ COMMANDS = {
     "tokenizers": "Show tokenizers side by side: ids, EOS, engine, and bytes per token on a file.",
     "verify": "Check checksums, structure and counts; for a dataset also a sample against the raw "
     "files.",
+    "receipt": """Write a receipt of an export: one Merkle root over all that it was made from.
+
+    `tokflow verify --receipt FILE` compares it with a store, or a build from the raw files.""",
+    "summary": "Write drafts of the summaries of training data that the EU and California ask for.",
     "trace": "Show the raw file, row and characters that a token or a sequence comes from.",
     "formats": "List the export formats, or show the files and options of one.",
     "push": """Upload an export with a card to a dataset repository of the hub, and verify it.

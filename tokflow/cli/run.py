@@ -172,15 +172,21 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
         is_done = is_recorded(dataset, plan.own)
     if is_done:
         from tokflow.pipeline.kept import drop_tokens
+        from tokflow.record.beside import write_cards
 
         num_dropped = drop_tokens(plan.graph)
         for planned in plan.planned:
             if planned.output.step.has_latest and planned.folder is not None:
                 # As after going back to an earlier config.
                 dataset.store.point_latest(planned.folder)
+        num_cards = write_cards(dataset, [of.output for of in plan.planned])
         if not asked.json:
             if num_dropped:
                 print(f"{dataset.name}: {described_dropped(num_dropped)}", flush=True)
+            if num_cards:
+                print(
+                    f"{dataset.name}: cards of {counted(num_cards, 'export')} written", flush=True
+                )
             _say_nothing_to_do(plan)
         return _document(dataset, plan) if asked.json else {}, []
     if not asked.force:
@@ -228,8 +234,10 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
                 lacking = recorded.not_computed
             else:
                 from tokflow.pipeline.run import build_dataset
+                from tokflow.record.beside import write_cards
 
                 built = build_dataset(plan.dataset, graph=plan.graph, **what, **asked.workers)
+                write_cards(plan.dataset, [of.output for of in built.made])
                 if asked.recheck:  # which a run of Dagster does by itself
                     from tokflow.audit.checks import recheck
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -14,7 +16,7 @@ from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import list_declared
 from tokflow.shown import counted, size
-from tokflow.store.stored_outputs import path_of
+from tokflow.store.stored_outputs import opened, path_of
 from tokflow.store.urls import is_url
 
 
@@ -36,9 +38,40 @@ def main(
         ),
     ] = False,
     trust_remote_code: Trust = False,
+    receipt: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Compare a receipt with the store at PATH or URL, or with that and the raw files "
+            "of NAME, by default the dataset that it names.",
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --receipt: the public key in PEM that must have signed it."
+        ),
+    ] = None,
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild",
+            help="With --receipt: build NAME from its raw files in a temporary folder, in place of "
+            "reading its store, and compare.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Print the result of each output as soon as it is known; return the exit status."""
+    if receipt is not None:
+        return _verify_receipt(receipt, target, configs, store, key, rebuild=rebuild, json=json)
+    if key is not None or rebuild:
+        raise ConfigError(
+            where="--key" if key else "--rebuild",
+            expected="a receipt, by --receipt FILE",
+            found="none",
+            remedy="name it; `tokflow receipt` writes one",
+        )
     results: list[Verification] = []
     broken: dict[str, ConfigError] = {}
     if target is None or configs or target in (declared := list_declared()):
@@ -58,6 +91,46 @@ def main(
         outputs = counted(len(results), "output")
         print(f"{outputs}: {counted(num_problems, 'problem') if num_problems else 'all well'}")
     return FAILED if num_problems else exit_status(broken.values())
+
+
+def _verify_receipt(
+    receipt: Path,
+    target: str | None,
+    configs: list[Path] | None,
+    store: str | None,
+    key: Path | None,
+    *,
+    rebuild: bool,
+    json: bool,
+) -> int:
+    """Print what a receipt says otherwise than what is there; return the exit status."""
+    from tokflow.record import checked
+    from tokflow.record.signature import statement_in
+
+    statement, signature = statement_in(receipt.read_bytes(), where=receipt, key=key)
+    name = target or str(statement["predicate"]["dataset"])
+    is_declared = bool(configs) or name in list_declared()
+    found: Iterable[str]
+    if rebuild:
+        with TemporaryDirectory() as folder:
+            [dataset] = select([name], configs, folder)
+            found = list(checked.check_rebuilt(statement, dataset))
+    elif is_declared:
+        [dataset] = select([name], configs, store)
+        found = checked.check_dataset(statement, dataset)
+    else:
+        found = checked.check_store(statement, *opened(name))
+    problems = list(found)
+    root = statement["predicate"]["merkle_root"]
+    if json:
+        print_json({"merkle_root": root, "signature": signature, "problems": problems})
+    else:
+        for problem in problems:
+            print_error(problem)
+        raw = "" if rebuild or is_declared else "; raw files were not read: name the dataset"
+        well = counted(len(problems), "problem") if problems else f"all well{raw}"
+        print(f"{receipt}: root {root}, {signature}: {well}")
+    return FAILED if problems else 0
 
 
 def _verify_at(

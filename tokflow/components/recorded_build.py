@@ -51,6 +51,7 @@ from tokflow.pipeline.results import (
 from tokflow.pipeline.run import FOR_MIXTURES, Build
 from tokflow.pipeline.stages import needed_for
 from tokflow.pools import Workers, open_pool
+from tokflow.record.beside import write_cards
 from tokflow.shown import counted, duration, printable, redacted
 from tokflow.split.stage import MIXED_SPLIT
 from tokflow.stage import RAW, stage_named
@@ -120,6 +121,7 @@ def build_in_run(
         is_bad = recorded.failure is not None
         is_other = bool(recorded.num_recorded or recorded.built.failed)
         is_news = is_other and (is_bad or options.is_of_all_files(dataset))
+        write_cards(dataset, [of.output for of in recorded.built.made])
         record_pages(context, dataset, is_news=is_news, is_asked=is_asked and not is_bad)
     except Exception:
         mark_failed(context, dataset, exports_and_files(dataset))

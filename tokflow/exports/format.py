@@ -261,6 +261,9 @@ class Format:
     of SourceNames."""
     version: int = 1
     """Raised when the same input would give other bytes of the format's files."""
+    has_time: Callable[[str], bool] = lambda name: False
+    """Whether a file of this name has the time of its writing, so that its bytes are never the same
+    again."""
 
     @property
     def description(self) -> str:

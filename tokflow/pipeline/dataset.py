@@ -18,6 +18,7 @@ from tokflow.exports.config import (
 )
 from tokflow.exports.format import SourceNames
 from tokflow.near_duplicates.config import NearDuplicatesConfig
+from tokflow.pipeline.card import CardConfig
 from tokflow.pipeline.dagster_fields import (
     Cron,
     KeyPrefix,
@@ -128,6 +129,9 @@ class Dataset(Config):
         pydantic.BeforeValidator(lambda exports: exports or ()),  # with nothing behind it null
     ] = ()
     """The formats to write."""
+    card: CardConfig = CardConfig()
+    """What only a person knows of the dataset, such as licence and languages, for the card beside
+    each export; another card makes no export again."""
     keep: Literal["all", "exports"] = "all"
     """`exports`: the tokens go once all exports stand, which halves the disk of a `bin`. Their
     manifests and document tables stay; whatever needs them again is made of the raw files again,

@@ -1,7 +1,7 @@
 """The README.md of a dataset repository: configs for `load_dataset`, and a section about each
 export between two comments. Whatever else stands in it stays as it is."""
 
-import math
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -9,18 +9,11 @@ from typing import Any
 
 import yaml
 
-from tokflow.audit.ancestry import Ancestry
-from tokflow.errors import ConfigError, CorruptOutputError, ForeignOutputError, MissingOutputError
+from tokflow.errors import ConfigError
 from tokflow.exports import INDEX_NAME, Export
-from tokflow.exports.reading import is_export
 from tokflow.push.repository import Target
 from tokflow.raw.hub_repository import CARD, card_of, divided
-from tokflow.shown import counted, size
-from tokflow.split.mixture import mixture_of
-from tokflow.split.shuffle import shuffled_by
-from tokflow.store.manifest import MANIFEST_NAME
-from tokflow.store.store import StoredOutput
-from tokflow.tokenizers.reference_version import described
+from tokflow.record.beside import read_card
 
 NEW_HEADER = "tags:\n- tokflow\n"
 
@@ -28,9 +21,20 @@ _CONFIGS = re.compile(r"^[\"']?configs\b.*\n(?:(?:[ \t\r]*\n|#.*\n)*[ \t-].*\n)*
 """Lines of `configs` in a header, without blank lines and comments behind it."""
 
 
-def merged_card(text: str, target: Target, config: Mapping[str, Any], section: str) -> str:
-    """Return a card with the config and the section of an export put in, or in place of those that
-    an earlier push wrote; `text` is empty where there is no card.
+OF_HEADER = ("license", "license_link", "language", "pretty_name")
+"""Fields of the header that the card beside an export can have, each with a value on one line."""
+
+
+def merged_card(
+    text: str,
+    target: Target,
+    config: Mapping[str, Any],
+    section: str,
+    fields: Mapping[str, Any] | None = None,
+) -> str:
+    """Return a card with the config, the section and the `fields` of an export put in, or in place
+    of those that an earlier push wrote; `text` is empty where there is no card. A field that
+    somebody else wrote stays.
 
     Of a card that has them, the same text comes back.
 
@@ -44,10 +48,25 @@ def merged_card(text: str, target: Target, config: Mapping[str, Any], section: s
     own = re.compile(rf"{re.escape(begin)}((?!{re.escape(begin)}).)*?{re.escape(end)}", re.DOTALL)
     is_ours = own.search(body) is not None
     header = _with_config(header, target, config, is_ours=is_ours)
+    header = _with_fields(header, fields or {}, folder)
     section = re.sub(r"<!--( (?:end of )?tokflow:)", r"&lt;!--\1", section)  # of a name or template
     block = f"{begin}\n{section.strip()}\n{end}"
     body = own.sub(lambda _: block, body, count=1) if is_ours else f"{body.rstrip()}\n\n{block}\n"
     return f"---\n{header}---\n{body}"
+
+
+def _with_fields(header: str, fields: Mapping[str, Any], folder: str) -> str:
+    """Return the YAML with fields on lines that a comment marks as of pushes into a folder; as it
+    was where no line can be added."""
+    merged, mark = header, f" # tokflow: {folder}\n"
+    for name in OF_HEADER:
+        merged = re.sub(rf"^{name}: .*{re.escape(mark)}", "", merged, flags=re.MULTILINE)
+        if name in fields and not re.search(rf"^[\"']?{name}\b", merged, re.MULTILINE):
+            merged += f"{name}: {json.dumps(fields[name], ensure_ascii=False)}{mark}"
+    with suppress(yaml.YAMLError):
+        yaml.safe_load(merged)
+        return merged
+    return header
 
 
 def _with_config(header: str, target: Target, config: Mapping[str, Any], *, is_ours: bool) -> str:
@@ -131,62 +150,14 @@ def _splits(export: Export) -> dict[str, tuple[str, list[str]]]:
 
 
 def card_section(export: Export, target: Target) -> str:
-    """Return the text, in Markdown; the same export and store give the same text."""
-    manifest = export.manifest
-    about = export.format.description.replace("<", "&lt;")
-    blocks = [f"## {manifest.dataset}, as {export.format_name}", f"{about}."]
-    ancestry = Ancestry()
-    recipes = _recipes(export, ancestry)
-    facts = _facts(export, ancestry, recipes)
-    blocks += ["\n".join(_table(export)), "\n".join(facts), *_loading(export, target)]
-    if INDEX_NAME in manifest.files:
-        blocks.append(f"`{target.folder}{INDEX_NAME}` has the raw file and row of each document.")
-    made = f"Made by tokflow: fingerprint `{manifest.fingerprint}`. The recipe, of splits and\n"
-    shown = yaml.safe_dump(recipes, sort_keys=False, allow_unicode=True, width=math.inf)
-    return "\n\n".join(
-        [*blocks, f"{made}tokens that of the first raw file:", f"```yaml\n{shown.strip()}\n```"]
-    )
-
-
-def _table(export: Export) -> Iterator[str]:
-    names = ["num_tokens", "num_sequences", "num_padding", "num_documents"]
-    names = [name for name in names if any(f"{p}.{name}" in export.counts for p in export.parts)]
-    yield f"| part | {' | '.join(name.removeprefix('num_') for name in names)} |"
-    yield f"|---{'|---:' * len(names)}|"
-    for part in export.parts:
-        numbers = (export.counts.get(f"{part}.{name}") for name in names)
-        yield f"| {part} | {' | '.join('' if n is None else f'{n:,}' for n in numbers)} |"
-
-
-def _facts(export: Export, ancestry: Ancestry, recipes: Mapping[str, Any]) -> Iterator[str]:
-    manifest, details = export.manifest, export.manifest.details
-    names = details.get("names", {})
-    eos = "no EOS" if export.eos_id is None else f"EOS {export.eos_id:,} ends each document"
-    tokenizer = f" {_code(names['tokenizer'])}," if "tokenizer" in names else ""
-    yield f"* **Tokenizer**:{tokenizer} {export.vocab_size:,} ids, {export.dtype.name}; {eos}"
-    with suppress(MissingOutputError, CorruptOutputError, ForeignOutputError):  # whole without
-        saved = ancestry.tokenizer(export.stored)
-        if saved is not None and (reference := saved.manifest.details.get("reference")):
-            libraries = recipes.get("tokens", {}).get("libraries", {})
-            yield f"* **Ids**: those of {described(reference, libraries)}"
-    if "source" in names:
-        yield f"* **Raw files**: {_code(names['source'])}"
-    if (length := details.get("sequence_length")) is not None:
-        yield f"* **Sequences** of {length if isinstance(length, dict) else f'{length:,}'} tokens"
-    for part, (split, _) in _splits(export).items():
-        if part != split:
-            yield f"* **Split**: {part} is {split} for `datasets`"
-    for name, seed in shuffled_by(manifest).items():
-        yield f"* **Shuffled**: {name}, seed {seed}"
-    for source, parts in details.get("mixture", {}).items():
-        for part, of in parts.items():
-            taken = f"{of['tokens']:,} tokens, {of['epochs']:g} epochs"
-            yield f"* **Mixture**: {part} of {_code(source)}: {taken}"
-    for name, commit in details.get("commits", {}).items():
-        yield f"* **Made from** {_code(f'hf://datasets/{name}@{commit}')}"
-    files = counted(len(manifest.files), "file")
-    num_bytes = size(manifest.num_bytes)
-    yield f"* **Size**: {num_bytes} in {files}; their sha256 are in `{MANIFEST_NAME}`"
+    """Return the text of the card beside an export, with what concerns the hub behind it."""
+    body = divided(read_card(export.stored))[1].partition("\n## ")
+    renamed = [
+        f"* **Split**: {part} is {split} for `datasets`"
+        for part, (split, _) in _splits(export).items()
+        if part != split
+    ]
+    return "\n\n".join(["".join(body[1:]).strip(), *renamed, *_loading(export, target)])
 
 
 def _loading(export: Export, target: Target) -> Iterator[str]:
@@ -209,39 +180,3 @@ def _loading(export: Export, target: Target) -> Iterator[str]:
 
 def _python(*lines: str) -> str:
     return "\n".join(["```python", *lines, "```"])
-
-
-def _recipes(export: Export, ancestry: Ancestry) -> dict[str, Any]:
-    """Return the recipes of an export, and of what its first raw file became on the way to it, by
-    stage, so far as the store has it."""
-    recipes = {}
-    with suppress(MissingOutputError, CorruptOutputError, ForeignOutputError):  # whole without them
-        for output in _lineage(export.stored, ancestry):
-            manifest = output.manifest
-            recipes[manifest.stage] = {"version": manifest.version, **_plain(manifest.config)}
-    return recipes
-
-
-def _lineage(output: StoredOutput, ancestry: Ancestry) -> Iterator[StoredOutput]:
-    """Yield an output, and what its first raw file became on the way to it; of a mixture no further
-    than the mixture."""
-    yield output
-    if mixture_of(output.manifest.config) is None:
-        first = sorted(output.manifest.parents)[:1]
-        for parent in list(ancestry.parents(output, first).values())[:1]:
-            yield from _lineage(parent, ancestry)
-    if is_export(output.manifest) and (tokenizer := ancestry.tokenizer(output)) is not None:
-        yield tokenizer.stored
-
-
-def _plain(value: Any) -> Any:
-    """Return a config without the fields that are not set."""
-    if isinstance(value, dict):
-        return {name: _plain(of) for name, of in value.items() if of is not None}
-    return [_plain(of) for of in value] if isinstance(value, list) else value
-
-
-def _code(text: str) -> str:
-    """Return a name as code, on one line, whatever it has in it."""
-    text = " ".join(text.split()).replace("`", "'").replace("-->", "->")
-    return f"`{text}`"

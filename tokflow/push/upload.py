@@ -22,9 +22,11 @@ from tokflow.push.repository import (
     not_taken,
     read_target,
 )
-from tokflow.raw.hub_repository import CARD, HubFile, read_small
+from tokflow.raw.hub_repository import CARD, HubFile, card_of, read_small
 from tokflow.raw.remote import Retries, TransientError
+from tokflow.record.beside import read_card
 from tokflow.shown import counted, size
+from tokflow.store.beside import CROISSANT_NAME
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, has_its_digest, is_inside, plain_json
 
@@ -161,8 +163,16 @@ class _Push:
         return file_of(self.target.folder + MANIFEST_NAME, content)
 
     @cached_property
-    def _of_card(self) -> tuple[dict[str, object], str]:
-        return card_config(self.export, self.target), card_section(self.export, self.target)
+    def _of_card(self) -> tuple[dict[str, object], str, dict[str, object]]:
+        fields = card_of(read_card(self.export.stored), where=self.export.stored.shown)
+        config = card_config(self.export, self.target)
+        return config, card_section(self.export, self.target), fields
+
+    @cached_property
+    def croissant(self) -> list[File]:
+        """The Croissant description, where it is beside the export."""
+        data = self.export.store.read_beside(self.export.folder, CROISSANT_NAME)
+        return [file_of(self.target.folder + CROISSANT_NAME, data)] if data else []
 
     def run(self) -> Pushed:
         retries = Retries(self.target.url, partial(not_taken, self.target))
@@ -208,10 +218,11 @@ class _Push:
         foreign = {path for path in replaced | gone if not self._is_own(there[path], begun | named)}
         if refused := sorted(foreign & (replaced | {path for path, _ in named})):
             raise self._refusal(f"{refused[0]}, with content that no push of it has sent")
-        card = read_small(there[CARD]) if CARD in there else b""
-        text = card.decode(errors="surrogateescape")
+        before = read_small(there[CARD]) if CARD in there else b""
+        text = before.decode(errors="surrogateescape")
         merged = merged_card(text, self.target, *self._of_card)
-        last = [self.manifest, file_of(CARD, merged.encode(errors="surrogateescape"))]
+        card = file_of(CARD, merged.encode(errors="surrogateescape"))
+        last = [self.manifest, *self.croissant, card]
         return _Changes(
             files=files,
             last=[file for file in last if not self._is_same(file, there.get(file.path))],

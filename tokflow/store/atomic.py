@@ -145,9 +145,10 @@ class NewFolders:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; the file written there becomes `path` when the block ends well."""
+    """Yield a temporary path; the file written there becomes `path` when the block ends well. For a
+    file in `_tokflow/` it is beside the output, in which a killed process then leaves nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = begun_beside(path)
+    temporary = begun_beside(path.parents[1] if path.parent.name == OWN_FOLDER else path)
     try:
         with naming(path, temporary):
             yield temporary

@@ -6,7 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, explained
-from tokflow.store.manifest import FileEntry, Manifest, checksum, damaged, read_manifest
+from tokflow.store.beside import BESIDE
+from tokflow.store.manifest import (
+    MANIFEST_NAME,
+    RUN_NAME,
+    FileEntry,
+    Manifest,
+    checksum,
+    damaged,
+    read_manifest,
+)
 
 NOT_OF_FILE = {errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE}
 """Errors of reading a file that its removal does not fix."""
@@ -39,6 +48,15 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
         if num_bytes != entry.num_bytes:
             found = "no file" if num_bytes is None else f"{num_bytes:,}"
             raise damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
+
+
+def unlisted_files(folder: Path, manifest: Manifest) -> list[str]:
+    """Return the names of files in the folder of an output that are neither listed by its manifest
+    nor tokflow's own, sorted."""
+    listed = {*manifest.files, MANIFEST_NAME, RUN_NAME, *BESIDE}
+    listed |= manifest.dropped.keys()  # which a killed process may have left
+    found = (of for of in folder.rglob("*") if of.is_symlink() or not of.is_dir())
+    return sorted({of.relative_to(folder).as_posix() for of in found} - listed)
 
 
 def broken_files(folder: Path, manifest: Manifest) -> list[CorruptOutputError]:

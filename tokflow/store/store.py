@@ -21,11 +21,10 @@ from tokflow.store import atomic, links
 from tokflow.store.config import expanded
 from tokflow.store.dropping import drop_here
 from tokflow.store.integrity import ReadAgainError, Stored, given
-from tokflow.store.listed_files import Stamp, broken_files, check_sizes
+from tokflow.store.listed_files import Stamp, broken_files, check_sizes, unlisted_files
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     OWN_FOLDER,
-    RUN_NAME,
     Manifest,
     Recipe,
     damaged,
@@ -150,10 +149,7 @@ class Store:
 
     def unlisted(self, output: "StoredOutput") -> list[str]:
         """Return the names of files in the folder of an output that its manifest does not list."""
-        listed = {*output.manifest.files, MANIFEST_NAME, RUN_NAME}
-        listed |= output.manifest.dropped.keys()  # which a killed process may have left
-        found = (of for of in output.folder.rglob("*") if of.is_symlink() or not of.is_dir())
-        return sorted({of.relative_to(output.folder).as_posix() for of in found} - listed)
+        return unlisted_files(output.folder, output.manifest)
 
     def marks(self, folder: Path, manifest: Manifest) -> object:
         """Return a value that changes as soon as a file of an output does."""
@@ -263,8 +259,13 @@ class Store:
         for each in (atomic.segments_folder(folder), atomic.folder_of_segments_here(folder)):
             shutil.rmtree(each, ignore_errors=True)
 
+    def read_beside(self, folder: Path, name: str) -> bytes | None:
+        """Return a file that no manifest names, as it is in the store now; None if it has none."""
+        path = folder / name
+        return path.read_bytes() if path.exists() else None
+
     def write_beside(self, path: Path, content: bytes) -> None:
-        """Write a file that is none of an output's, whole or not at all."""
+        """Write a file that no manifest names, whole or not at all."""
         with atomic.new_file(path) as unfinished:
             unfinished.write_bytes(content)
 

@@ -53,6 +53,9 @@ def test_a_run_says_what_it_made_and_ends_with_tables(config: Path):
 
 
 def test_a_second_run_says_in_one_sentence_that_there_is_nothing_to_do(store: Path, config: Path):
+    first = run("run", "--config", config)
+    assert first.stdout.startswith("small: cards of 3 exports written\n")  # those of no command
+
     result = run("run", "--config", config)
 
     assert result.exit_code == 0

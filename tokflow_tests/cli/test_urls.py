@@ -95,6 +95,7 @@ def test_an_export_at_a_url_is_pushed_to_the_hub(url: str, machine: Path, writab
     manifest = json.loads(tree["_tokflow/manifest.json"])
     assert manifest["files"].keys() == tree.keys() - {
         "_tokflow/manifest.json",
+        "_tokflow/croissant.json",
         "README.md",
         ".gitattributes",
     }

@@ -28,8 +28,9 @@ Digests = dict[str, dict[str, str]]
 
 NOT_COMPARED = re.compile(
     r"(^|/)(run\.json|hashes\.jsonl|checks\.jsonl|failures\.json)$|/latest(/|$)"
+    r"|/_tokflow/(README\.md|croissant\.json)$"
 )
-"""Times and notes of a run, and links."""
+"""Times and notes of a run, links, and text for people."""
 LANCE = re.compile(r"/lance[^/]*/(.*/)?(manifest\.json|_versions/.*|_transactions/.*)$")
 """Lance writes the time into its own manifests, whose digests are in ours."""
 FINGERPRINTS = re.compile(r"/[0-9a-f]{16}(?=[/.])")

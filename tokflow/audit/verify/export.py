@@ -15,8 +15,10 @@ import pyarrow as pa
 from tokflow.audit.verify.tokens import TOKENS_AT_ONCE, first_other_row, too_large, unequal
 from tokflow.exports import INDEX_NAME, Export, Layout, Part
 from tokflow.exports.columns import has_first_loss
+from tokflow.exports.reading import is_export
 from tokflow.exports.token_files import sequences_within
 from tokflow.exports.writing import index_of
+from tokflow.store.beside import BESIDE, is_as_written
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_part, to_numpy
 from tokflow.tokens.token_source import TokenSource
@@ -52,6 +54,19 @@ class Rechunked:
             self._rest = chunk[size:]
             size -= len(taken[-1])
         return self._join(taken) if taken else ()
+
+
+def verify_beside(output: StoredOutput) -> list[str]:
+    """Return which of the files that stand beside an export for people are not as written."""
+    found = {}
+    if is_export(output.manifest):
+        found = {name: output.store.read_beside(output.folder, name) for name in BESIDE}
+    return [
+        f"{output.folder / name}: expected the sha256 of its other lines in one of them, found "
+        "other bytes; remove the file, and `tokflow run` writes it again"
+        for name, data in found.items()
+        if data is not None and not is_as_written(name, data)
+    ]
 
 
 def verify_export(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tokflow.audit.ancestry import Ancestry, dataset_folder_of, place_of, with_links
-from tokflow.audit.verify.export import verify_export
+from tokflow.audit.verify.export import verify_beside, verify_export
 from tokflow.audit.verify.raw import NUM_SAMPLES, verify_against_raw
 from tokflow.audit.verify.remade import (
     verify_made_again,
@@ -241,6 +241,7 @@ class _Verifier:
         problems = [*self._broken_files(found)]
         unlisted = found.store.unlisted(found)
         problems += [f"{found.folder / of}: expected no file, found one" for of in unlisted]
+        problems += verify_beside(found)
         dataset = dataset_folder_of(found)
         is_placed = found.folder == dataset / place_of(found)
         if (dataset / TOKENIZER.path).is_dir() and not is_placed:

@@ -275,4 +275,5 @@ FORMAT = Format(
     ),
     shard_names=lambda part, number, num, options: [f"{part.name}.lance/{_name(number)}"],
     extra=EXTRA,
+    has_time=lambda name: "/_versions/" in name,
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store.atomic import is_segments_folder, remove, segments_folder
+from tokflow.store.beside import BESIDE
 from tokflow.store.integrity import Stored
 from tokflow.store.links import LATEST, CopiedRange, copies_in, equal_files, named_by
 from tokflow.store.manifest import (
@@ -277,7 +278,8 @@ def _unlisted(place: Place, output: Stored) -> list[TokflowError]:
     """Return an error for each object beside those of the output that nobody listed."""
     with suppress(FileNotFoundError):  # of the manifest, as above
         prefix = place.data_prefix(output.folder)
-        known = {prefix + name for name in (*output.manifest.files, MANIFEST_NAME, RUN_NAME)}
+        own = (MANIFEST_NAME, RUN_NAME, *BESIDE)
+        known = {prefix + name for name in (*output.manifest.files, *own)}
         return [
             CorruptOutputError(
                 where=f"{place.url}/{entry.key}",

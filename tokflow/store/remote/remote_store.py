@@ -242,9 +242,15 @@ class RemoteStore(Store):
                     objects.remove([entry.key for entry in objects.listed(prefix)])
         super().remove_segments(folder, stayed_here=stayed_here)
 
+    def read_beside(self, folder: Path, name: str) -> bytes | None:
+        key = cached_files.key_of(self.place, folder, folder / name)
+        return self.place.objects.read(key)
+
     def write_beside(self, path: Path, content: bytes) -> None:
         is_mirrored = path.parent.name == VERDICTS_NAME
         key = self.place.mirror_key(path) if is_mirrored else self.place.key(path)
+        if (folder := self.place.output_folder(path)) is not None:
+            key = cached_files.key_of(self.place, folder, path)
         self.place.objects.put(key, content)
         super().write_beside(path, content)
 

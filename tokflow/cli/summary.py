@@ -1,0 +1,70 @@
+"""`tokflow summary`: drafts of summaries of training content, and a table of domains."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokflow.cli.options import Configs, Json, ProjectFolder, StoreName
+from tokflow.cli.receipt import ExportName, exports_of
+from tokflow.cli.selection import select
+from tokflow.cli.terminal import print_json
+from tokflow.shown import counted
+from tokflow.store.atomic import new_file
+
+Folder = Annotated[
+    Path,
+    typer.Option("--output", "-o", metavar="DIR", help="Folder to write them into."),
+]
+Column = Annotated[
+    str,
+    typer.Option(
+        "--url-column", metavar="NAME", help="Column of documents.keep_columns that has URLs."
+    ),
+]
+
+
+def main(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A declared dataset.")],
+    configs: Configs = None,
+    project: ProjectFolder = None,
+    store: StoreName = None,
+    export: ExportName = None,
+    column: Column = "url",
+    output: Folder = Path(),
+    json: Json = False,
+) -> None:
+    """Write the drafts and the table, of the first export unless one is named; print their
+    paths."""
+    from tokflow.audit.ancestry import Ancestry
+    from tokflow.record.beside import cards_of
+    from tokflow.record.domains import domains_of
+    from tokflow.record.facts import facts_of
+    from tokflow.record.summary import GAP, california_summary, eu_summary
+
+    [dataset] = select([name], configs, store)
+    ancestry, stored = Ancestry(dataset.known_stages), exports_of(dataset, export)[0]
+    facts = facts_of(stored, cards_of(dataset), ancestry)
+    domains = domains_of(stored, column, ancestry)
+    table = io.StringIO()
+    csv.writer(table, lineterminator="\n").writerows(
+        [("domain", "documents", "bytes"), *domains.rows]
+    )
+    files = {
+        "eu-training-content.md": eu_summary(facts, domains),
+        "ab-2013.md": california_summary(facts),
+        **({"domains.csv": table.getvalue()} if domains.rows else {}),
+    }
+    written = []
+    for ending, text in files.items():
+        path = output / f"{dataset.name}.{ending}"
+        with new_file(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        num_gaps = text.count(GAP)
+        written.append({"path": path, "num_gaps": num_gaps})
+        if not json:
+            print(f"{path}: {counted(num_gaps, 'gap')} to fill in" if num_gaps else path)
+    if json:
+        print_json({"files": written})

@@ -1,0 +1,197 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import DatasetCard
+
+from tokflow.errors import CorruptOutputError
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.gc import find_garbage
+from tokflow.record.beside import read_card, write_cards
+from tokflow.store.atomic import begun_beside
+from tokflow.store.beside import BESIDE, CARD_NAME, CROISSANT_NAME
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.outputs import problems_of, touched
+from tokflow_tests.tiny import build, declare, declare_small
+
+CARD = {
+    "title": "Small texts",
+    "license": "cc-by-4.0",
+    "language": ["en"],
+    "published": "2026-01-31",
+    "creators": ["Us"],
+    "sources": {"sub/*": {"license": "mit", "language": ["de"], "period": "2019/2020"}},
+}
+
+
+def made(folder: Path, **attributes: Any) -> tuple[Dataset, dict[str, Path]]:
+    """Return a dataset that is built, with its cards, and the folder of each export."""
+    dataset = declare_small(folder, **{"card": CARD, **attributes})
+    built = build(dataset)
+    write_cards(dataset, [of.output for of in built.made])
+    return dataset, {of.name: built.export(of.name).folder for of in dataset.exports}
+
+
+def again(dataset: Dataset) -> int:
+    return write_cards(dataset, [of.output for of in build(dataset).made])
+
+
+def text_of(folder: Path) -> str:
+    return (folder / CARD_NAME).read_text()
+
+
+def test_hugging_face_reads_the_card_and_its_fields(tmp_path: Path):
+    _, exports = made(tmp_path)
+
+    card = DatasetCard.load(exports["parquet"] / CARD_NAME)
+
+    found = card.data.to_dict()
+    assert found == {
+        "license": "cc-by-4.0",
+        "language": ["en"],
+        "pretty_name": "Small texts",
+        "tags": ["tokflow"],
+    }
+    assert "# Small texts" in card.text
+    assert "| train |" in card.text
+    assert "| sub/* |  | mit | de | 2019/2020 |" in card.text
+    assert "| Small texts |  | cc-by-4.0 | en |" in card.text
+
+
+def test_another_licence_is_another_card_and_no_other_file(tmp_path: Path):
+    _, exports = made(tmp_path)
+    cards = {str(folder / name) for folder in exports.values() for name in BESIDE}
+    before = touched(tmp_path / "store")
+    dataset = declare_small(tmp_path, card={**CARD, "license": "odc-by"})
+
+    built = build(dataset)
+    num_written = write_cards(dataset, [of.output for of in built.made])
+
+    assert (built.num_new, num_written) == (0, 3)
+    after = touched(tmp_path / "store")
+    changed = {str(tmp_path / "store" / of) for of in after if after[of] != before.get(of)}
+    assert {of for of in changed if Path(of).is_file()} == cards
+    assert "license: odc-by" in text_of(exports["bin"])
+    assert problems_of(dataset) == []
+
+
+def test_cards_of_now_are_left_alone(tmp_path: Path):
+    dataset, exports = made(tmp_path)
+    before = touched(exports["bin"])
+
+    assert again(dataset) == 0
+    assert touched(exports["bin"]) == before
+
+
+def test_the_same_facts_give_the_same_bytes_in_another_folder(tmp_path: Path):
+    _, one = made(tmp_path / "one")
+    other, two = made(tmp_path / "a longer name of a folder")
+    for folder in two.values():
+        (folder / CARD_NAME).unlink()
+    assert again(other) == 3  # of manifests read from the disk, in place of those just made
+
+    for name, folder in one.items():
+        for file in BESIDE:
+            assert (folder / file).read_bytes() == (two[name] / file).read_bytes(), (name, file)
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_changed_byte_of_one_is_found_and_written_again(name: str, tmp_path: Path):
+    dataset, exports = made(tmp_path)
+    path = exports["bin"] / name
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"cc-by-4.0", b"cc-by-3.0", 1))
+
+    [problem] = problems_of(dataset)
+    assert problem.startswith(f"{path}: expected the sha256 of its other lines")
+
+    assert again(dataset) == 1
+    assert path.read_bytes() == whole
+    assert problems_of(dataset) == []
+
+
+def test_a_damaged_card_is_not_pushed(tmp_path: Path):
+    dataset, exports = made(tmp_path)
+    (exports["bin"] / CARD_NAME).write_text("# Mine\n")
+    stored = build(dataset).export("bin").stored
+
+    with pytest.raises(CorruptOutputError, match="as it was written, found other bytes"):
+        read_card(stored)
+
+
+def test_a_process_killed_while_it_writes_a_card_leaves_nothing_in_the_export(tmp_path: Path):
+    dataset, exports = made(tmp_path)
+    path = exports["bin"] / CARD_NAME
+    text = path.read_bytes()
+
+    def killed(temporary: Path) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("tokflow.store.atomic.sync", killed)
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # as a killed process cleans up
+        dataset.store.write_beside(path, b"half")
+
+    assert path.read_bytes() == text
+    assert problems_of(dataset) == []
+    left = [of for of in exports["bin"].parent.iterdir() if of.name.endswith(".tmp")]
+    assert len(left) == 1
+    begun_beside(exports["bin"])  # removes what dead processes left, of which this is none
+    left[0].unlink()
+
+
+def test_gc_removes_the_card_with_its_export(tmp_path: Path):
+    dataset, exports = made(tmp_path)
+    other = declare_small(tmp_path, card=CARD, packing={"sequence_length": 4})
+    build(other)
+
+    garbage = find_garbage(other, keep=0)
+
+    assert exports["parquet"] in garbage
+    num_bytes = sum(of.stat().st_size for of in exports["parquet"].rglob("*") if of.is_file())
+    assert garbage[exports["parquet"]] == num_bytes
+    assert again(dataset) == 0
+
+
+def test_a_store_at_a_url_has_them_and_verify_takes_them(object_store: ObjectStore, tmp_path: Path):
+    dataset = declare_small(tmp_path, card=CARD, store=object_store.url)
+    built = build(dataset)
+    write_cards(dataset, [of.output for of in built.made])
+
+    keys = [key for key in object_store.contents() if key.endswith(tuple(BESIDE))]
+    assert len(keys) == 6
+    assert problems_of(dataset) == []
+    assert again(dataset) == 0
+    for key in keys:
+        object_store.put(key, b"{}")
+    assert len(problems_of(dataset)) == 6
+    assert again(dataset) == 3
+    assert problems_of(dataset) == []
+
+
+def test_croissant_names_every_file_with_its_digest_and_the_raw_files(tmp_path: Path):
+    dataset, exports = made(tmp_path)
+
+    fields = json.loads((exports["bin"] / CROISSANT_NAME).read_bytes())
+
+    manifest = build(dataset).export("bin").manifest
+    files = {of["@id"]: of["sha256"] for of in fields["distribution"]}
+    assert {name: files[name] for name in manifest.files} == {
+        name: entry.sha256 for name, entry in manifest.files.items()
+    }
+    raw = [file["prov:label"] for of in fields["prov:wasDerivedFrom"] for file in of["hasPart"]]
+    assert sorted(raw) == ["a.jsonl", "b.jsonl", "sub/c.jsonl"]
+    assert fields["conformsTo"] == "http://mlcommons.org/croissant/1.1"
+
+
+def test_the_card_says_what_filters_left_out(tmp_path: Path):
+    texts = {"a.jsonl": ["one", "two and a half"]}
+    exports = [{"format": "bin"}]
+    dataset = declare(tmp_path, texts, select="num_tokens >= 5", exports=exports)
+    again(dataset)
+
+    text = text_of(build(dataset).export("bin").folder)
+
+    assert "| selection: not selected | 1 |" in text
+    assert "| num_tokens >= 5 | 1 | 1 | 0 |" in text
