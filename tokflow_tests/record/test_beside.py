@@ -9,7 +9,6 @@ from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
 from tokflow.record.beside import read_card, write_cards
-from tokflow.store.atomic import begun_beside
 from tokflow.store.beside import BESIDE, CARD_NAME, CROISSANT_NAME
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import problems_of, touched
@@ -120,25 +119,17 @@ def test_a_damaged_card_is_not_pushed(tmp_path: Path):
         read_card(stored)
 
 
-def test_a_process_killed_while_it_writes_a_card_leaves_nothing_in_the_export(tmp_path: Path):
+def test_a_card_that_is_being_written_lies_where_gc_finds_what_killed_processes_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     dataset, exports = made(tmp_path)
-    path = exports["bin"] / CARD_NAME
-    text = path.read_bytes()
+    begun: list[Path] = []
+    monkeypatch.setattr("tokflow.store.atomic.sync", begun.append)
 
-    def killed(temporary: Path) -> None:
-        raise KeyboardInterrupt
+    dataset.store.write_beside(exports["bin"] / CARD_NAME, b"")
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("tokflow.store.atomic.sync", killed)
-        patch.setattr(Path, "unlink", lambda *_, **__: None)  # as a killed process cleans up
-        dataset.store.write_beside(path, b"half")
-
-    assert path.read_bytes() == text
-    assert problems_of(dataset) == []
-    left = [of for of in exports["bin"].parent.iterdir() if of.name.endswith(".tmp")]
-    assert len(left) == 1
-    begun_beside(exports["bin"])  # removes what dead processes left, of which this is none
-    left[0].unlink()
+    assert begun[0].parent == exports["bin"].parent
+    assert begun[0].name.startswith(f".{exports['bin'].name}.")
 
 
 def test_gc_removes_the_card_with_its_export(tmp_path: Path):
