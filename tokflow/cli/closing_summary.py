@@ -283,7 +283,7 @@ def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     limited = built.of("split")[0].graph.limited if counts else None
     behind = limited.parts_behind() if limited else []
     for part in dataset.parts if counts else ():
-        if part in behind:
+        if part.partition(".")[0] in behind:
             yield (
                 f"warning: {part}: no text falls into this part, since documents.limit is reached "
                 "before its files; raise it, or set its scope to file"

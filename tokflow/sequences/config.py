@@ -137,8 +137,8 @@ class PackingConfig(Config):
         """
         if not self.parts:
             return self
-        undivided, own = name.partition(".")[0], self._own()
-        changes = {**self.parts.get(undivided, {}), **self.parts.get(name, {})}
+        own = self._own()
+        changes = {**self.parts.get(_undivided(name), {}), **self.parts.get(name, {})}
         try:
             check_keys(changes, own, where="")
             return PackingConfig.read({**own, **changes}, where="")
@@ -156,7 +156,11 @@ class PackingConfig(Config):
         parts: object = changes.get("parts", {})
         if isinstance(parts, Mapping):
             known = {
-                name: {field: value for field, value in of.items() if field not in changes}
+                name: {
+                    field: value
+                    for field, value in of.items()
+                    if field not in changes and field not in (parts.get(_undivided(name)) or ())
+                }
                 for name, of in self.parts.items()
             }
             both = {
@@ -172,8 +176,8 @@ class PackingConfig(Config):
 
         Raises: ConfigError for another part.
         """
-        undivided = dict.fromkeys(name.partition(".")[0] for name in names)
-        check_keys(self.parts, dict.fromkeys([*names, *undivided]), where="parts")
+        known = dict.fromkeys([*names, *map(_undivided, names)])
+        check_keys(self.parts, known, where="parts")
         if not self.parts:
             return self
         packings = {name: self.of_part(name) for name in names}
@@ -247,6 +251,11 @@ def described(value: object) -> str:
     if isinstance(value, Mapping):
         return " and ".join(f"{described(of)} of {part}" for part, of in value.items())
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _undivided(name: str) -> str:
+    """Return the part that a stratum is of: `train` of `train.hq`, and of itself."""
+    return name.partition(".")[0]
 
 
 def _others(fields: Mapping[str, Any], of_part: Mapping[str, Any]) -> dict[str, Any]:

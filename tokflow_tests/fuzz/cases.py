@@ -75,14 +75,18 @@ def make_case(seed: int, folder: Path) -> Case:
     tokenizer = _tokenizer(random, reference)
     packing = _packing(random)
     parts = list(split["parts"]) if split else ["train"]
+    strata = _strata(Random(f"strata {seed}"), is_total=form_of(split).endswith("fraction"))
+    undivided, parts = parts, [f"{part}.{of}" for part in parts for of in strata] or parts
     exports = _exports(random, tokenizer, parts, read)
-    _add_packings(Random(f"packings {seed}"), packing, exports, parts)
+    names = [*parts, *undivided] if strata else parts
+    _add_packings(Random(f"packings {seed}"), packing, exports, names)
     attributes = {
         "name": "fuzz",
         "raw": {"files": "raw/**/*"},
         **({"documents": documents} if documents else {}),
         "tokenizer": tokenizer,
         **_select(Random(f"select {seed}"), sorted(read)),
+        **({"strata": strata} if strata else {}),
         **({"split": split} if split else {}),
         **({"packing": packing} if packing else {}),
         **_shuffle(Random(f"shuffle {seed}")),
@@ -203,6 +207,17 @@ def _select(random: Random, keys: Sequence[str]) -> dict[str, str]:
              f"file != {random.choice(keys)!r}", "num_bytes == num_chars"]  # fmt: skip
     chosen = random.sample(rules, random.choice((1, 1, 2, 3)))
     return {"select": random.choice((" and ", " or ")).join(chosen)}
+
+
+def _strata(random: Random, *, is_total: bool) -> dict[str, str]:
+    """Return the strata of one case in six; with `is_total` every document is in one."""
+    if random.random() < 5 / 6:
+        return {}
+    rules = [f"num_chars >= {random.randrange(12)}", f"num_tokens <= {random.randrange(3, 40)}",
+             "num_bytes == num_chars"]  # fmt: skip
+    chosen = random.sample(rules, random.choice((1, 2)))
+    chosen += ["True"] * (is_total or random.random() < 0.5)
+    return dict(zip(("a", "b-1", "rest"), chosen, strict=False))
 
 
 def _split(random: Random, read: Mapping[str, Documents]) -> dict[str, Any]:

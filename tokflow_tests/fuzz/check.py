@@ -29,9 +29,11 @@ from tokflow_tests.fuzz.check_trace import check_traces
 from tokflow_tests.fuzz.difference import DifferenceError, same
 from tokflow_tests.fuzz.model import (
     NO_PART,
+    NONE,
     Documents,
     Pieces,
     RawFile,
+    divided,
     draw_problems,
     form_of,
     pieces_of,
@@ -182,11 +184,15 @@ class _Run:
         if form_of(split) in ("fraction", "hash_fraction"):
             assigned = assigned_parts(outputs, self.documents)
             of_kept = {(key, row) for key, of in kept.items() for row, _ in of.accepted}
-            assigned = {id_: part for id_, part in assigned.items() if id_ in of_kept}
+            assigned = {
+                id_: part.partition(".")[0] for id_, part in assigned.items() if id_ in of_kept
+            }
             if problems := draw_problems(kept, split, assigned):
                 raise DifferenceError(f"split: {problems[0]}")
             self._check_stable(kept, assigned)
         pieces = pieces_of(kept, split, encode, assigned)
+        if strata := self.config.get("strata"):
+            pieces = divided(pieces, self.documents, strata, encode)
         if select:
             left_out = selected(self.documents, f"not ({select})", encode)
             of_none = pieces_of(left_out, None, encode, None)
@@ -209,7 +215,7 @@ class _Run:
 
     def _check_exports(self, built: BuildResult, pieces: Pieces) -> None:
         of_documents = self.config.get("documents", {})
-        parts = {name: of_files for name, of_files in pieces.items() if name != NO_PART}
+        parts = {name: of_files for name, of_files in pieces.items() if name not in NONE}
         for entry in self.config["exports"]:
             name = entry["name"]
             made = built.export(name)

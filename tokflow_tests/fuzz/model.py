@@ -68,6 +68,11 @@ class Piece:
 NO_PART = "no_part"
 """What is in no part."""
 
+NO_STRATUM = "no_stratum"
+"""What parts would take that is in no stratum; it is in NO_PART, too."""
+
+NONE = (NO_PART, NO_STRATUM)
+
 Pieces = dict[str, dict[str, list[Piece]]]
 """By part, NO_PART among them, and by raw file: its pieces in order."""
 
@@ -233,15 +238,49 @@ def selected(
 ) -> Mapping[str, Documents]:
     """Return the documents that an expression says yes to, by Python's own answer."""
 
-    def says_yes(key: str, text: str) -> bool:
-        sizes = {"num_chars": len(text), "num_bytes": len(text.encode())}
-        values = {"file": key, "num_tokens": len(encode(text)), **sizes}
-        return bool(eval(select, {}, values))  # of a case that we made
-
     return {
-        key: replace(of, accepted=tuple(each for each in of.accepted if says_yes(key, each[1])))
+        key: replace(
+            of,
+            accepted=tuple(each for each in of.accepted if says_yes(select, key, each[1], encode)),
+        )
         for key, of in documents.items()
     }
+
+
+def says_yes(
+    expression: str, key: str, text: str, encode: Callable[[str], tuple[int, ...]]
+) -> bool:
+    """Return Python's own answer about a document."""
+    sizes = {"num_chars": len(text), "num_bytes": len(text.encode())}
+    values = {"file": key, "num_tokens": len(encode(text)), **sizes}
+    return bool(eval(expression, {}, values))  # of a case that we made
+
+
+def divided(
+    pieces: Pieces,
+    documents: Mapping[str, Documents],
+    strata: Mapping[str, str],
+    encode: Callable[[str], tuple[int, ...]],
+) -> Pieces:
+    """Return the pieces of each part by the stratum of their document, the first that is true."""
+    stratum_of = {
+        (key, row): next(
+            (of for of, rule in strata.items() if says_yes(rule, key, text, encode)), ""
+        )
+        for key, found in documents.items()
+        for row, text in found.accepted
+    }
+    names = [f"{part}.{of}" for part in pieces if part != NO_PART for of in strata]
+    result: Pieces = {name: {key: [] for key in pieces[NO_PART]} for name in (*names, *NONE)}
+    for part, of_files in pieces.items():
+        for key, some in of_files.items():
+            for piece in some:
+                stratum = stratum_of[piece.file, piece.row]
+                is_lost = part != NO_PART and not stratum
+                name = NO_PART if part == NO_PART or is_lost else f"{part}.{stratum}"
+                result[name][key].append(piece)
+                result[NO_STRATUM][key] += [piece] * is_lost
+    return result
 
 
 Assigned = Mapping[tuple[str, int], str]

@@ -41,6 +41,7 @@ def packing_of_parts(parts: Iterable[str], *layers: Config) -> dict[str, Config]
         packing: dict[str, Any] = {}
         for layer in layers:
             packing |= {name: value for name, value in layer.items() if name != "parts"}
+            packing |= layer.get("parts", {}).get(part.partition(".")[0], {})
             packing |= layer.get("parts", {}).get(part, {})
         packings[part] = packing
     return packings

@@ -52,8 +52,9 @@ class Export:
     @property
     def val_name(self) -> str:
         """What nanoGPT and others call a part."""
-        is_val = self.part == "validation" and "val" not in self.parts
-        return "val" if is_val else self.part
+        part, *stratum = self.part.split(".")
+        is_val = part == "validation" and "val" not in [of.split(".")[0] for of in self.parts]
+        return ".".join(["val" if is_val else part, *stratum])
 
     def numbered(self, name_of: Callable[[int], str]) -> list[Path]:
         """Return the files of a part by their number."""
