@@ -88,7 +88,7 @@ def _files(export: Export) -> Iterator[dict[str, Any]]:
     manifest = checksum(export.folder / MANIFEST_NAME)
     yield _file(FOLDER, "..", "git+https", manifest.sha256)
     for name, entry in export.manifest.files.items():
-        encoding = ENCODINGS.get(name.rpartition(".")[2], "application/octet-stream")
+        encoding = _encoding(name) or "application/octet-stream"
         size = {"contentSize": f"{entry.num_bytes} B"}
         yield _file(name, f"../{name}", encoding, entry.sha256) | size
     for part, encoding in _parts(export):
@@ -109,12 +109,14 @@ def _file(name: str, url: str, encoding: str, sha256: str) -> dict[str, Any]:
 
 def _parts(export: Export) -> Iterator[tuple[str, str]]:
     """Yield the parts in files of records, and how these are encoded."""
-    for part in export.parts:
-        suffixes = [
-            of.rpartition(".")[2] for of in export.manifest.files if _is_of(export, part, of)
-        ]
-        if suffixes and export.layout.columns and suffixes[0] in ENCODINGS:
-            yield part, ENCODINGS[suffixes[0]]
+    for part in export.parts if export.layout.columns else ():
+        encodings = {_encoding(of) for of in export.manifest.files if _is_of(export, part, of)}
+        yield from ((part, of) for of in encodings if of is not None)
+
+
+def _encoding(name: str) -> str | None:
+    """Return the type of a file of records; mlcroissant sees by itself whether it is gzip."""
+    return ENCODINGS.get(name.removesuffix(".gz").rpartition(".")[2])
 
 
 def _is_of(export: Export, part: str, name: str) -> bool:
