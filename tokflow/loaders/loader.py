@@ -264,7 +264,7 @@ class BatchSampler:
         """
         num_batches = integer("num_batches", num_batches, 0)
         samples, begun = self.loader.samples, self._begun or self.loader.position
-        behind = begun.after(num_batches * self.loader.batch_size, length=len(samples))
+        behind = begun.after(num_batches, self.loader.batch_size, length=len(samples))
         return behind.state(samples)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -239,6 +239,12 @@ class OpenedRows:
         return {"sequence_length": self.sequence_length, "across_documents": self.across_documents}
 
     @property
+    def place(self) -> Mapping[str, Any]:
+        """Where its rows are found again, as JSON: the folder, or URL, of the output, and the part.
+        Both decide nothing."""
+        return {"path": self.stored.shown, "part": self.opening.part}
+
+    @property
     def output(self) -> str:
         """The folder of its output in the store: the beginning of its fingerprint."""
         return self.stored.manifest.fingerprint[:16]

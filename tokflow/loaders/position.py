@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.mixture_stages import BLOCK
-from tokflow.loaders.samples import ENDLESS, Numbers, Samples, integer
+from tokflow.loaders.samples import ENDLESS, Numbers, Samples, integer, positive
 
 STATE_VERSION = 1
 
@@ -25,6 +25,9 @@ class Position:
     """Number of the next sample: those before it were in a batch or skipped."""
     skipped: tuple[range, ...] = ()
     """Samples that no batch has, from the first to the last, none touching the next."""
+    batches: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    """The batches before it, in runs of one size: how many, and the samples of each on all
+    ranks."""
 
     def take(self, num_samples: int, *, length: int) -> tuple[Numbers, "Position"]:
         """Return the numbers of the next samples, and the place behind them.
@@ -32,16 +35,18 @@ class Position:
         There are fewer of them only where the samples, `length` in all, end. After sample 2, with
         4 to 6 skipped, the next 3 samples are 3, 7 and 8.
         """
-        taken, behind = self._next(num_samples, length)
+        taken, behind = self._next(1, num_samples, length)
         numbers = [np.arange(some.start, some.stop, dtype=np.int64) for some in taken]
         return np.concatenate([np.empty(0, dtype=np.int64), *numbers]), behind
 
-    def after(self, num_samples: int, *, length: int) -> "Position":
-        """Return the place behind the next samples, as `take` does, however many they are."""
-        return self._next(num_samples, length)[1]
+    def after(self, num_batches: int, batch_size: int, *, length: int) -> "Position":
+        """Return the place behind the next batches, as `take` does, however many they are."""
+        return self._next(num_batches, batch_size, length)[1]
 
-    def _next(self, num_samples: int, length: int) -> tuple[list[range], "Position"]:
-        taken, first = [], self.next_sample
+    def _next(
+        self, num_batches: int, batch_size: int, length: int
+    ) -> tuple[list[range], "Position"]:
+        taken, first, num_samples = [], self.next_sample, num_batches * batch_size
         for ahead in (*self.skipped, range(length, length)):
             last = min(first + num_samples, ahead.start, length)
             if first < last:
@@ -51,7 +56,9 @@ class Position:
             if not num_samples:
                 break
             first = max(first, min(ahead.stop, length))
-        return taken, replace(self, next_sample=first)
+        num_full, rest = divmod(sum(map(len, taken)), batch_size)
+        batches = _with_runs(self.batches, (num_full, batch_size), (int(rest > 0), rest))
+        return taken, replace(self, next_sample=first, batches=batches)
 
     def skip(self, samples: range, *, length: int) -> "Position":
         """Return the same place with these samples, of `length` in all, jumped over too.
@@ -80,8 +87,20 @@ class Position:
             "version": STATE_VERSION,
             "samples": self.next_sample,
             "skipped": [[some.start, some.stop] for some in self.skipped],
+            "batches": [*map(list, self.batches)],
             "order": json.dumps(samples.identity),
         }
+
+
+def _with_runs(
+    batches: tuple[tuple[int, int], ...], *runs: tuple[int, int]
+) -> tuple[tuple[int, int], ...]:
+    """Return runs of batches with more behind them: those of the last size lengthen its run."""
+    for num, size in runs:
+        if num and batches and batches[-1][1] == size:
+            num, batches = num + batches[-1][0], batches[:-1]
+        batches += ((num, size),) * bool(num)
+    return batches
 
 
 def _joined(ranges: Iterable[range]) -> tuple[range, ...]:
@@ -100,12 +119,17 @@ def share_of(numbers: Numbers, *, rank: int, world_size: int) -> Numbers:
     return numbers[first:last]
 
 
+def ranks_of(places: Numbers, batch_sizes: Numbers, *, world_size: int) -> Numbers:
+    """Return the rank that has the sample at each place of a batch of so many, as `share_of`."""
+    return ((places + 1) * world_size - 1) // batch_sizes
+
+
 def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
     """Return the position that a state of these samples tells.
 
-    A source may have another name, and be divided into other files, not another content; stages of
-    a mixture that decide none of the samples so far may be others. Raises: ConfigError, which names
-    the first difference, for a state of other samples or of another version.
+    A source may have another name and place, and be divided into other files, not another content;
+    stages of a mixture that decide none of the samples so far may be others. Raises: ConfigError,
+    which names the first difference, for a state of other samples or of another version.
     """
     if not isinstance(state, Mapping):
         _check("version", STATE_VERSION, f"{state!r:.60}, of {type(state).__name__}")
@@ -123,14 +147,16 @@ def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
         source, _, field = name.rpartition(".")
         of = f"{source}.fingerprint"
         is_equal = field == "output" and ours.get(of) == theirs.get(of)
-        return name.startswith("sources[") and (field == "name" or is_equal)
+        is_place = field in ("name", "path", "part")
+        return name.startswith("sources[") and (is_place or is_equal)
 
     for name in sorted(ours | theirs, key=place):
         if not is_free(name):
             _check(name, ours.get(name), theirs.get(name), _remedy(name, theirs, num_samples))
     if not 0 <= num_samples <= len(samples):
         _check("samples", f"from 0 to {len(samples):,}", num_samples)
-    return Position(num_samples, _skipped(state["skipped"]))
+    skipped = _skipped(state["skipped"])
+    return Position(num_samples, skipped, _batches(state.get("batches", ())))
 
 
 def _read(order: Any, num_samples: int) -> dict[str, Any]:
@@ -154,6 +180,16 @@ def _skipped(ranges: Any) -> tuple[range, ...]:
     except (TypeError, ValueError):
         _check("skipped", AS_SAVED, f"{ranges!r:.60}")
     return tuple(range(*ends) for ends in ranges)
+
+
+def _batches(runs: Any) -> tuple[tuple[int, int], ...]:
+    """Return the runs of batches of a state. Raises: ConfigError unless they are pairs of positive
+    numbers."""
+    try:
+        return tuple((positive("batches", num), positive("batches", size)) for num, size in runs)
+    except (TypeError, ValueError):
+        _check("batches", AS_SAVED, f"{runs!r:.60}")
+        raise
 
 
 def _leaves(value: Any, num_samples: int, name: str = "") -> Iterator[tuple[str, Any]]:

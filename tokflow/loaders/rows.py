@@ -31,6 +31,7 @@ from tokflow.loaders.samples import (
 )
 from tokflow.loaders.sources import PackedRows, StreamRows, open_packed_rows, open_stream_rows
 from tokflow.split.permutation import hashes
+from tokflow.store.store import StoredOutput
 
 RowSource: TypeAlias = PackedRows | StreamRows
 
@@ -39,7 +40,7 @@ RANDOM_WINDOWS_VERSION = 1
 
 
 def open_rows(
-    path: str | Path,
+    path: str | Path | StoredOutput,
     part: str | None = None,
     sequence_length: int | None = None,
     *,
@@ -171,9 +172,9 @@ class Rows:
 
 
 def sources_of(*sources: RowSource) -> list[dict[str, Any]]:
-    """Return what decides the rows of sources, as an identity has it."""
+    """Return what decides the rows of sources, as an identity has it, and where they are."""
     return [
-        {"name": of.name, "fingerprint": of.fingerprint, "output": of.output, **of.cut}
+        {"name": of.name, **of.place, "fingerprint": of.fingerprint, "output": of.output, **of.cut}
         for of in sources
     ]
 

@@ -29,6 +29,10 @@ class CountingRows:
         return f"{self.name}{self.first}"
 
     @property
+    def place(self) -> dict[str, str]:
+        return {}
+
+    @property
     def cut(self) -> dict[str, int]:
         return {"sequence_length": self.sequence_length}
 
