@@ -1,6 +1,6 @@
 """Texts that were tokenized, found by rows of an index: of a token shard, a split or an export."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +13,12 @@ import pyarrow as pa
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.exported_tokens import ExportedTokens
 from tokflow.errors import MissingOutputError
+from tokflow.exports import INDEX_NAME, Export
+from tokflow.exports.index import read_spans
 from tokflow.split.spans import SPAN_COLUMNS, SPANS_NAME, PartSpans, Split
 from tokflow.store.integrity import check_files
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import to_numpy
+from tokflow.store.tables import repeated, to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME
 from tokflow.tokens.token_source import TokenSource
@@ -165,6 +167,18 @@ class ExportTexts:
         self.has_left_out = False
         """True once a split was not opened because of `max_splits`."""
 
+    def entries(
+        self, part: str | None, spans: Sequence[tuple[int, int]]
+    ) -> list[list[dict[str, Any]]]:
+        """Return the rows of the index that touch each of some spans of positions of a part.
+
+        Raises: ConfigError for a part that it has not; CorruptOutputError."""
+        export = self._export
+        Export(export).check_part(part)
+        if not export.store.is_far(export, INDEX_NAME):
+            check_files(export, only={INDEX_NAME})
+        return read_spans(export, part or "", spans)
+
     def outputs_of(self, entry: Mapping[str, Any]) -> list[Split | TokenShard]:
         """Return the outputs that the text of a row of the index is read from. Raises: as
         `text_of`."""
@@ -199,3 +213,46 @@ class ExportTexts:
                 self._of_splits[split.folder] = Texts(split.shard, split)
             self._of_files[name] = self._of_splits[split.folder]
         return self._of_files[name]
+
+
+class ShardTexts:
+    """Finds the texts of a token store as `ExportTexts` does those of an export."""
+
+    def __init__(self, shard: TokenShard) -> None:
+        self._shard, self._texts = shard, Texts(shard)
+
+    def entries(
+        self, part: str | None, spans: Sequence[tuple[int, int]]
+    ) -> list[list[dict[str, Any]]]:
+        """Return a row, as an index has it, of each document that touches each of some spans."""
+        shard = self._shard
+        check_files(shard, only=set(shard.names(DOCUMENTS_NAME)))
+        table = shard.documents(["row", "token_offset", "num_tokens"])
+        row, start, num_tokens = (to_numpy(column) for column in table.columns)
+        kept = shard.kept_columns() if shard.keep_columns else None
+        found = []
+        for span in spans:
+            is_wanted = (start < span[1]) & (start + num_tokens > span[0])
+            documents = np.flatnonzero(is_wanted & (num_tokens > 0))
+            files, rows = shard.origins.of_rows(row[documents])
+            values = {
+                "part": repeated("", len(documents)),
+                "position": to_arrow(start[documents]),
+                "num_tokens": to_arrow(num_tokens[documents]),
+                "raw_file": files,
+                "row": to_arrow(rows),
+                "char_start": to_arrow(np.zeros_like(rows)),
+                "token_in_piece": to_arrow(np.zeros_like(rows)),
+            }
+            own = kept.take(to_arrow(documents)) if kept is not None else None
+            values |= {name: own[name] for name in shard.keep_columns} if own is not None else {}
+            found.append(pa.table(values).to_pylist())
+        return found
+
+    def outputs_of(self, entry: Mapping[str, Any]) -> list[Split | TokenShard]:
+        """Return the outputs that the text of a row is read from."""
+        return [self._shard]
+
+    def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
+        """Return the text that a row is of."""
+        return self._texts.text_of(entry)

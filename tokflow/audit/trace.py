@@ -4,8 +4,9 @@ their parts."""
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow.compute as pc
@@ -14,11 +15,11 @@ from tokflow.attributes.config import DeclaredAttributes
 from tokflow.audit.ancestry import Ancestry, open_tokenizer
 from tokflow.audit.characters import Characters
 from tokflow.audit.dataframes import pieces_of
-from tokflow.audit.texts import ExportTexts, TokenizedText
+from tokflow.audit.texts import ExportTexts, ShardTexts, TokenizedText
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError, nearest
-from tokflow.exports import INDEX_NAME, Export
-from tokflow.exports.index import INDEX_SCHEMA, read_index
-from tokflow.exports.reading import find_export
+from tokflow.exports import Export
+from tokflow.exports.index import INDEX_SCHEMA
+from tokflow.exports.reading import find_export, is_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
@@ -26,12 +27,13 @@ from tokflow.pipeline.output import Output
 from tokflow.selection.expression import Expression
 from tokflow.selection.left_out import documents_of, rule_against
 from tokflow.selection.stage import SELECTION, columns_over
-from tokflow.store.integrity import check_files, report_damage_on_error
+from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_numpy
 from tokflow.strata.codes import NO_STRATUM, together
 from tokflow.strata.stage import STRATA
 from tokflow.tokenizers.engines.reference import open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokenizers.vocabulary import token_bytes
 from tokflow.tokens.rejects import rejects_in
 from tokflow.tokens.shard import TokenShard
@@ -97,36 +99,70 @@ def trace_tokens(
     Raises: MissingOutputError where there is no export; ConfigError for a part or a position
     that the export does not have; CorruptOutputError where one of those files is damaged.
     """
-    found = find_export(path)
-    export = Export(found)
-    export.check_part(part)
-    if not found.store.is_far(found, INDEX_NAME):
-        check_files(found, only={INDEX_NAME})
-    entries = read_index(found, part, start, stop)
-    if not entries:
-        raise _no_token(found.name, export, part, start)
-    origins = [_origin(entry, start, stop) for entry in entries]
-    ancestry = Ancestry()
-    texts = ExportTexts(found, ancestry)
-    try:
-        of_origins = [texts.text_of(entry) for entry in entries]
-    except MissingOutputError:
-        return origins
-    if (tokenizer := open_tokenizer(found, ancestry)) is None:
-        return origins
-    characters = None
-    with suppress(UntrustedCodeError):
-        engine = open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
-        characters = Characters(tokenizer, engine, token_bytes(tokenizer))
-    # Those of a raw file in their order there, so that what is read again is read once.
-    in_file_order = sorted(range(len(origins)), key=lambda n: (origins[n].raw_file, origins[n].row))
-    for index in in_file_order:
-        with (
-            suppress(MissingOutputError),  # of tokens that were dropped, and are in other sequences
-            report_damage_on_error(*texts.outputs_of(entries[index])),
-        ):
-            origins[index] = _with_text(origins[index], of_origins[index], characters)
+    tracer = Tracer(find_export(path), trust_remote_code=trust_remote_code)
+    [origins] = tracer.origins(part, [(start, stop)])
+    if not origins:
+        raise _no_token(tracer.stored.name, Export(tracer.stored), part, start)
     return origins
+
+
+class Tracer:
+    """Finds the origins of tokens of an export, or of a token store, as `trace_tokens` does; what
+    many tokens need of it is opened once."""
+
+    def __init__(self, stored: StoredOutput, *, trust_remote_code: bool = False) -> None:
+        self.stored, self._trust = stored, trust_remote_code
+        self._ancestry = Ancestry()
+        self._texts: ExportTexts | ShardTexts = (
+            ExportTexts(stored, self._ancestry)
+            if is_export(stored.manifest)
+            else ShardTexts(self._ancestry.shard(stored))
+        )
+
+    def origins(
+        self, part: str | None, spans: Sequence[tuple[int, int]]
+    ) -> list[list[TokenOrigin]]:
+        """Return the origins of the tokens from one position to another, of several such spans;
+        part: None of a token store. Raises: as `trace_tokens`."""
+        of_spans = self._texts.entries(part, spans)
+        origins = [
+            _origin(entry, *span)
+            for span, entries in zip(spans, of_spans, strict=True)
+            for entry in entries
+        ]
+        self._add_texts(origins, [entry for entries in of_spans for entry in entries])
+        found = iter(origins)
+        return [[next(found) for _ in entries] for entries in of_spans]
+
+    def _add_texts(self, origins: list[TokenOrigin], entries: Sequence[Mapping[str, Any]]) -> None:
+        """Replace origins by those with tokens and characters, as far as the store has them."""
+        try:
+            texts = [self._texts.text_of(entry) for entry in entries]
+        except MissingOutputError:
+            return
+        if self._tokenizer is None:
+            return
+        # Those of a raw file in their order there, so that what is read again is read once.
+        for index in sorted(
+            range(len(origins)), key=lambda n: (origins[n].raw_file, origins[n].row)
+        ):
+            with (
+                suppress(MissingOutputError),  # of tokens that were dropped, and are elsewhere
+                report_damage_on_error(*self._texts.outputs_of(entries[index])),
+            ):
+                origins[index] = _with_text(origins[index], texts[index], self._characters)
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer | None:
+        return open_tokenizer(self.stored, self._ancestry)
+
+    @cached_property
+    def _characters(self) -> Characters | None:
+        """None where the tokenizer is Python code that may not run."""
+        tokenizer = replace(cast(Tokenizer, self._tokenizer), trust_remote_code=self._trust)
+        with suppress(UntrustedCodeError):
+            return Characters(tokenizer, open_reference(tokenizer), token_bytes(tokenizer))
+        return None
 
 
 def _with_text(

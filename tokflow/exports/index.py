@@ -70,12 +70,33 @@ def read_index(export: StoredOutput, part: str, start: int, stop: int) -> list[d
     Only the row groups that hold one of them are read, as their statistics tell; of a large file
     at a URL no more is fetched. Raises: CorruptOutputError where it is damaged.
     """
-    with _opened(export, read_dictionary=["part", "raw_file"]) as file:
-        table = file.read_row_groups(_groups_with(file.metadata, part, start, stop))
-        position = to_numpy(table["position"])
-        is_wanted = (position < stop) & (position + to_numpy(table["num_tokens"]) > start)
-        rows: list[dict[str, Any]] = table.take(to_arrow(np.flatnonzero(is_wanted))).to_pylist()
+    [rows] = read_spans(export, part, [(start, stop)])
     return rows
+
+
+def read_spans(
+    export: StoredOutput, part: str, spans: Sequence[tuple[int, int]]
+) -> list[list[dict[str, Any]]]:
+    """Return the rows that touch the positions of each of some spans, as `read_index` does; a row
+    group is read once, whatever the order of the spans."""
+    found: list[list[dict[str, Any]]] = [[] for _ in spans]
+    with _opened(export, read_dictionary=["part", "raw_file"]) as file:
+        groups = _groups_of(file.metadata, part)
+        firsts = np.array([first for _, first in groups], dtype=np.int64)
+        starts, stops = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+        edges = np.searchsorted(firsts, starts, side="right") - 1, np.searchsorted(firsts, stops)
+        for at, (number, _) in enumerate(groups):
+            here = np.flatnonzero((edges[0] <= at) & (at < edges[1]))
+            if not len(here):
+                continue
+            table = file.read_row_group(number)
+            begins = to_numpy(table["position"])
+            ends = begins + to_numpy(table["num_tokens"])
+            first = np.searchsorted(ends, starts[here], side="right").tolist()
+            last = np.searchsorted(begins, stops[here]).tolist()
+            for span, start, stop in zip(here.tolist(), first, last, strict=True):
+                found[span] += table.slice(start, max(0, stop - start)).to_pylist()
+    return found
 
 
 @contextmanager
@@ -117,17 +138,24 @@ def read_sizes(path: Path, part: str, num_sequences: int, length: int) -> npt.ND
 
 def _groups_with(metadata: Any, part: str, start: int, stop: int) -> list[int]:
     """Return the groups of a part from the last that begins up to `start` to that before `stop`."""
-    names = metadata.schema.names
     groups: list[int] = []
+    for number, first in _groups_of(metadata, part):
+        if first <= start:
+            groups = []
+        if first < stop:
+            groups.append(number)
+    return groups
+
+
+def _groups_of(metadata: Any, part: str) -> list[tuple[int, int]]:
+    """Return the number of each group of a part that has a row, and its first position."""
+    names = metadata.schema.names
+    groups: list[tuple[int, int]] = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        parts = group.column(names.index("part")).statistics
-        if group.num_rows and parts.min == part:
+        if group.num_rows and group.column(names.index("part")).statistics.min == part:
             first = group.column(names.index("position")).statistics.min
-            if first <= start:
-                groups = []
-            if first < stop:
-                groups.append(number)
+            groups.append((number, first))
     return groups
 
 

@@ -4,10 +4,11 @@ batch."""
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from threading import Lock
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.position import Position, position_of, share_of
@@ -24,7 +25,11 @@ from tokflow.loaders.samples import (
     tensors_of,
     with_cu_seqlens,
 )
+from tokflow.loaders.steps import Steps
 from tokflow.pools.cores import renew_in_forks
+
+if TYPE_CHECKING:
+    from tokflow.audit.step_trace import SampleTrace
 
 ArrayKind = Literal["numpy", "torch"]
 
@@ -161,6 +166,21 @@ class Loader:
         Batches stay full. `samples` counts as the state does, which keeps it. Raises: ConfigError.
         """
         self._move_to(self.position.skip(samples, length=len(self.samples)))
+
+    def documents_of(self, step: int) -> "list[SampleTrace]":
+        """Return the samples of a step, the batch of all ranks of this number, counted from 0 since
+        the training began: of each its rank, row, documents, raw places, kept columns and text.
+
+        Steps that are done are told as they were, also where batches had another size; those behind
+        as this loader will have them. Ranks are those of this loader's `world_size`. Raises:
+        ConfigError for a step that there is not.
+        """
+        from tokflow.audit.step_trace import Training  # late: no training needs it
+
+        steps = Steps(self.position, self.batch_size, len(self.samples))
+        if self.drop_last and len(steps.samples(step)) < self.batch_size and step >= steps.num_done:
+            steps = replace(steps, length=0)
+        return Training(self.samples, steps).trace(step, world_size=self.world_size)
 
     @property
     def samples_dataset(self) -> SamplesDataset:

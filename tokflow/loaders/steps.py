@@ -1,13 +1,12 @@
 """Steps of a training: the samples of the batch of each, and the step that has a sample."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.position import Position
-from tokflow.loaders.samples import ENDLESS, Numbers
+from tokflow.loaders.samples import ENDLESS, Numbers, integer
 from tokflow.store.tables import offsets_of
 
 
@@ -56,6 +55,7 @@ class Steps:
 
     def samples(self, step: int) -> Numbers:
         """Return the samples of a step on all ranks, in order; fewer, or none, where they end."""
+        step = integer("step", step, 0)
         run = int(np.searchsorted(self._steps, step, side="right")) - 1
         first = self._places[run] + (step - self._steps[run]) * self._sizes[run]
         starts, sizes = self._skipped

@@ -361,8 +361,8 @@ FAULTS = {
     "loaders": [
         (
             "a training that goes on leaves a sample out",
-            'return Position(num_samples, _skipped(state["skipped"]))',
-            'return Position(num_samples + 1, _skipped(state["skipped"]))',
+            "return Position(num_samples, skipped, ",
+            "return Position(num_samples + 1, skipped, ",
             "test_a_training_reads_what_a_plain_model_of_it_reads",
         ),
         (
