@@ -1,5 +1,6 @@
 """Evaluation texts in the documents of a token shard, by n-grams of tokens."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -216,7 +217,10 @@ def compare(
     columns = [to_arrow(share), contaminated_by, to_arrow(run)]
     schema = pa.schema({name: TYPES[kind] for name, kind in OF_EVALUATION.items()})
     sizes = np.sum([of.sizes for of in evaluations], axis=0).reshape(-1, 2).sum(axis=1)
-    short = [labels[at].as_py() for at in np.flatnonzero(sizes == 0).tolist()]
+    are_short = np.flatnonzero(sizes == 0).tolist()
+    short = [labels[at].as_py() for at in are_short]
+    num_short = Counter(names[at][0] for at in are_short)
+    of_files = Counter(key for key, _ in names)
     return Aligned(
         columns=pa.table(columns, schema=schema),
         num_without=0,
@@ -226,7 +230,12 @@ def compare(
             "num_too_short": len(short),
             "num_contaminated": int(np.count_nonzero(share >= 2 * LEAST_SHARE)),
         },
-        details={"too_short": short[:NAMED]},
+        details={
+            "too_short": short[:NAMED],
+            "evaluation_files": {
+                key: {"num_texts": of_files[key], "num_too_short": num_short[key]} for key in files
+            },
+        },
     )
 
 

@@ -24,8 +24,8 @@ from tokflow.tokens.shard_files import ROWS_PER_GROUP, TEXT_DIGEST
 if TYPE_CHECKING:  # it imports pyarrow.compute
     from tokflow.attributes.tables import Aligned
 
-ATTRIBUTES_VERSION = 1
-"""Raised when the same input would give other bytes."""
+ATTRIBUTES_VERSION, EVALUATION_VERSION = 1, 2
+"""Raised when the same input would give other bytes; the second with `evaluation`."""
 
 ATTRIBUTES_NAME = "attributes.parquet"
 """One row per document, in the order of documents.parquet; numbers are float64."""
@@ -118,7 +118,8 @@ def _recipe(
     }
     of_table = {} if config.evaluation else {"key": config.key}
     fields = {"columns": config.columns, **(of_function or of_table), **decides}
-    return Recipe(stage="attributes", version=ATTRIBUTES_VERSION, config=fields, parents=parents)
+    version = EVALUATION_VERSION if config.evaluation else ATTRIBUTES_VERSION
+    return Recipe(stage="attributes", version=version, config=fields, parents=parents)
 
 
 @dataclass(frozen=True)

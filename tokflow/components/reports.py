@@ -121,9 +121,10 @@ class Page:
 
 def _is_drawn(name: str, value: Any) -> bool:
     """Return whether a number is drawn: not the size of a vocabulary, nor what is nothing or full
-    as nearly always."""
+    as nearly always; of a file of which nothing is kept that it is."""
     is_number = isinstance(value, int | float) and not name.startswith("vocab_size")
-    return is_number and bool(value) and (name, value) != ("fill_fraction", 1)
+    is_drawn = bool(value) or name == "kept_fraction"
+    return is_number and is_drawn and (name, value) != ("fill_fraction", 1)
 
 
 def report(made: StageResult) -> Report:

@@ -11,12 +11,10 @@ import numpy.typing as npt
 
 from tokflow.audit.inspection import Excerpt, Segment, inspect_output
 from tokflow.audit.token_texts import TokenTexts, drawn_token
-from tokflow.near_duplicates.stage import NEAR_DUPLICATES
 from tokflow.pipeline.describe import Description, Values, describe, describe_all
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.status import FileStatus, file_statuses
-from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.shown import counted
 from tokflow.split.stage import SPLIT
@@ -25,7 +23,6 @@ from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output
-from tokflow.strata.stage import STRATA
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.stage import TOKENS
 
@@ -105,12 +102,13 @@ class StoreFacts:
         return file_statuses(self.plan)
 
     def folders(self, step: Stage) -> list[Path]:
-        """Return the folders of the outputs of a stage that a build would leave as they are: the
-        tokens also of a mixture's sources, what comes after them of the dataset itself, sequences
-        by its own packing."""
-        planned = self.plan.planned if step.has_engine else self.plan.own
-        made = (of for of in planned if of.is_made and not of.packing)
-        return [of.folder for of in made if of.output.step.name == step.name and of.folder]
+        """Return the folders of the outputs of a stage that a build would leave as they are: those
+        before the split of a mixture's sources, what comes after them of the dataset itself,
+        sequences by its own packing."""
+        is_own = step.name in [of.name for of in self.plan.dataset.stages]
+        planned = self.plan.own if is_own else self.plan.planned
+        made = (of for of in planned if of.is_made and of.output.step.name == step.name)
+        return [of.folder for of in made if of.folder and not (step is SEQUENCES and of.packing)]
 
     @cached_property
     def text(self) -> Description | None:
@@ -162,27 +160,9 @@ class StoreFacts:
         made = [of.details["mixture"] for of in current if "mixture" in of.details]
         return mixture_rows(made[0] if made else self.plan.of_mixture)
 
-    @cached_property
-    def selections(self) -> list[Manifest]:
-        """The selections of the files; none without `select`."""
-        return [self.plan.dataset.store.read(of).manifest for of in self.folders(SELECTION)]
-
-    @property
-    def strata(self) -> list[Manifest]:
-        """The strata of the files; none without `strata`."""
-        return [self.plan.dataset.store.read(of).manifest for of in self.folders(STRATA)]
-
-    @cached_property
-    def near_duplicates(self) -> Mapping[str, Any]:
-        """Similarities and samples of the pairs of alike texts; nothing where there are none."""
-        folders = self.folders(NEAR_DUPLICATES)
-        return self.plan.dataset.store.read(folders[0]).manifest.details if folders else {}
-
-    @property
-    def selected_rows(self) -> list[Values]:
-        """A row for each file with a selection, that of which least is kept first."""
-        rows = [{"file": str(of.partition), **describe(of).whole} for of in self.selections]
-        return sorted(rows, key=lambda row: (row["kept_fraction"], row["file"]))
+    def manifests(self, step: Stage) -> list[Manifest]:
+        """Return the manifests of `folders`."""
+        return [self.plan.dataset.store.read(of).manifest for of in self.folders(step)]
 
     @cached_property
     def shards(self) -> ShardSample:

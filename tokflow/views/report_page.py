@@ -14,10 +14,8 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import CHAT_NUMBERS, describe, formatted, label, shown_columns
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import STATES
-from tokflow.selection.left_out import rule_rows
 from tokflow.store.integrity import once_more
 from tokflow.store.versions import known_changes
-from tokflow.strata.codes import strata_rows
 from tokflow.tokenizers.reference_version import described
 from tokflow.views.picture import INK, MUTED, SERIES, Picture, check_report, shortened_name
 from tokflow.views.report_facts import (
@@ -39,9 +37,9 @@ from tokflow.views.report_pictures import (
     open_texts,
     reject_picture,
     share_pictures,
-    similarity_picture,
     vocabulary_picture,
 )
+from tokflow.views.report_selection import selection_values, similarity_picture
 
 REPORT_PATH = Path("report", "report.html")
 """Place of the page below the folder of its dataset."""
@@ -147,10 +145,7 @@ def _values(
         "parts": facts.split.rows if facts.split else [],
         "exports": facts.export_rows,
         "mixture": facts.source_rows,
-        "rules": rule_rows(facts.selections),
-        "selected": facts.selected_rows,
-        "strata": strata_rows(facts.strata),
-        "alike": facts.near_duplicates.get("samples", []),
+        **selection_values(facts),
         "texts": texts,
         "unused": _unused(use, texts) if use and texts else [],
         "use": use,

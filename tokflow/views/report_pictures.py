@@ -127,17 +127,6 @@ def reject_picture(facts: StoreFacts) -> Picture | None:
     return bars_picture(name, title, bars, note=note, color=SERIES[4], is_named_above=True)
 
 
-def similarity_picture(facts: StoreFacts) -> Picture | None:
-    """Return the bars of pairs of alike texts by similarity; None where none is looked for."""
-    nums = facts.near_duplicates.get("similarities", [])
-    first = next((at for at, num in enumerate(nums) if num), None)
-    if first is None:
-        return None
-    bars = [(f"{at / 20:.2f}", num, f"{num:,}") for at, num in [*enumerate(nums)][first:]]
-    note = "pairs of texts by the least similarity of each bar, all of them proven"
-    return bars_picture("similarities", "Near-duplicates", bars, note=note, color=SERIES[3])
-
-
 def share_pictures(facts: StoreFacts) -> Iterator[Picture]:
     """Yield the pictures of shares that there is something to see in."""
     if facts.split:

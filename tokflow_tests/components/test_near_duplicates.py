@@ -34,3 +34,12 @@ def pairs_and_kept(case: Case) -> tuple[int, int]:
     selections = [case.event("selection", partition=key).metadata for key in KEYS]
     num_kept = sum(of["num_documents"].value for of in selections)
     return case.event("near_duplicates").metadata["num_pairs"].value, num_kept
+
+
+def test_the_keep_rate_of_each_file_is_drawn_also_where_nothing_is_kept(case: Case):
+    case.attributes |= {"select": "file != 'a.txt'", "split": {"parts": {"train": {"start": 0}}}}
+    assert case.job().success
+
+    rates = [case.event("selection", partition=key).metadata["kept_fraction"] for key in KEYS]
+
+    assert [of.value for of in rates] == [0.0, 1.0, 1.0]

@@ -9,7 +9,16 @@ import pytest
 from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.views.report_page import MAX_BYTES, ReportPage, make_report, write_report
-from tokflow_tests.tiny import build, copy_of, declare, declare_small, load_dataset, write_texts
+from tokflow_tests.tiny import (
+    build,
+    copy_of,
+    declare,
+    declare_small,
+    load_dataset,
+    write_raw,
+    write_texts,
+    write_yaml,
+)
 
 HOSTILE = "<script>alert(1)</script>"
 """A text, and the name of a token."""
@@ -133,8 +142,10 @@ def test_what_select_leaves_out_is_told_by_rule_and_by_file(tmp_path: Path):
     assert "num_chars &gt; 3" in page
     section = page[page.index('id="selection"') : page.index('id="tokens"')]
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", section)
-    assert cells[:8] == ["num_chars &gt; 3", "2", "2", "0", "num_tokens &lt; 9", "0", "0", "0"]
-    assert [cells[8][:1], cells[12]] == ["a", "60.00 %"]
+    assert cells[:5] == ["num_chars &gt; 3", "2", "2", "0", "50.00 %"]
+    assert cells[5:10] == ["num_tokens &lt; 9", "0", "0", "0", "100.00 %"]
+    assert [cells[10][:1], cells[14]] == ["a", "60.00 %"]
+    assert '<th scope="col">source</th>' not in section
 
 
 def test_near_duplicates_are_shown_side_by_side_and_by_similarity(tmp_path: Path):
@@ -149,6 +160,45 @@ def test_near_duplicates_are_shown_side_by_side_and_by_similarity(tmp_path: Path
     section = page[page.index('id="selection"') : page.index('id="tokens"')]
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", section)
     assert cells == ["0.75", "one text and &lt;i&gt;", "one text and &lt;b&gt;"]
+
+
+def test_evaluation_texts_that_documents_have_are_told_by_file_and_by_text(tmp_path: Path):
+    question = "how many moons has <it>?"
+    for name, text in (("found", question), ("clean", "is there a text of which nothing is?")):
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"text": "{text}"}}\n{{"text": "{name}"}}\n')
+    texts = {"a.jsonl": [f"So: {question} One.", question, question[:12]], "b.jsonl": ["none"]}
+    dataset = declare(tmp_path, texts, attributes={"leaks": {"evaluation": "*.jsonl"}})
+    build(dataset)
+
+    page = make_report(dataset).html.decode()
+
+    section = page[page.index('id="selection"') : page.index('id="tokens"')]
+    assert "in the attributes of 2 files" in section
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", section)
+    assert cells[:10] == ["clean.jsonl", "2", "1", "0", "0", "found.jsonl", "2", "1", "1", "3"]
+    assert cells[10:] == ["found.jsonl, row 0", "how many", "3"]
+
+
+def test_a_report_of_a_mixture_has_what_its_sources_keep(tmp_path: Path):
+    write_raw(tmp_path, {"a.jsonl": ["one", "three"], "b.jsonl": ["fours", "five"]})
+    for name in "ab":
+        raw, select = {"files": f"raw/{name}.jsonl"}, f"num_chars > {3 + (name == 'b')}"
+        config = write_yaml(tmp_path, name=name, raw=raw, select=select, exports=[])
+        config.rename(tmp_path / f"{name}.yaml")
+    sources = "{a: {config: a.yaml, weight: 2}, b: {config: b.yaml, weight: 1}}"
+    mix = f"name: mix\nstore: store\nexports: [bin]\nmixture: {{sources: {sources}}}\n"
+    (tmp_path / "mix.yaml").write_text(mix)
+    dataset = load_dataset(tmp_path / "mix.yaml")
+    build(dataset)
+
+    page = make_report(dataset).html.decode()
+
+    section = page[page.index('id="selection"') : page.index('id="tokens"')]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", section)
+    rules = ["num_chars &gt; 3", "1", "1", "0", "50.00 %", "num_chars &gt; 4", "1", "1", "0"]
+    assert cells[:9] == rules
+    assert cells[10:12] == ["a", "1"]
+    assert cells[16] == "b"
 
 
 @pytest.mark.parametrize(
