@@ -11,6 +11,7 @@ from tokflow.push.repository import PushError
 from tokflow.push.upload import UNFINISHED, push_export
 from tokflow.raw import RawConfig, list_raw, read_raw_files
 from tokflow.raw.hub_repository import card_of
+from tokflow.record.beside import write_cards
 from tokflow.store.manifest import MANIFEST_NAME, sealed
 from tokflow_tests.hub import TOKEN, Hub
 from tokflow_tests.object_store import ObjectStore
@@ -461,3 +462,40 @@ def test_what_was_pushed_is_read_as_raw_files(
     expected = files_of(exports["parquet"])
     for key, raw_file in read.items():
         assert raw_file.path.read_bytes() == expected[key.rpartition("/")[2]]
+
+
+def test_a_push_takes_the_card_beside_the_export(writable: Hub, tmp_path: Path):
+    files = {"raw": {"files": "raw/**/*.jsonl"}, "exports": ["bin"]}
+    for license_, languages in (("mit", ["de"]), ("odc-by", [])):
+        card = {"title": "Texts", "license": license_, "language": languages}
+        dataset = declare(tmp_path, TEXTS, **files, card=card)
+        built = build(dataset)
+        write_cards(dataset, [of.output for of in built.made])
+
+        push_export(built.export("bin").folder, URL)
+
+        found = tree(writable)
+        header = card_of(found["README.md"].decode(), where="card")
+        assert (header["license"], header["pretty_name"]) == (license_, "Texts")
+        assert header.get("language", []) == languages
+        assert f"| Texts |  | {license_} |".encode() in found["README.md"]
+        beside = built.export("bin").folder / "_tokflow/croissant.json"
+        assert found["_tokflow/croissant.json"] == beside.read_bytes()
+    again = push_export(built.export("bin").folder, URL)
+    assert again.num_sent == 0
+
+
+def test_a_license_that_somebody_wrote_on_the_hub_stays(writable: Hub, tmp_path: Path):
+    card = {"license": "mit", "language": ["de"]}
+    dataset = declare(tmp_path, TEXTS, raw={"files": "raw/**/*.jsonl"}, exports=["bin"], card=card)
+    built = build(dataset)
+    write_cards(dataset, [of.output for of in built.made])
+    own = "---\nlicense: cc0-1.0  # ours\n---\n# Mine\n"
+    push_export(built.export("bin").folder, URL)
+    writable.push(NAME, {"README.md": own.encode()})
+
+    push_export(built.export("bin").folder, URL)
+
+    text = tree(writable)["README.md"].decode()
+    assert text.startswith("---\nlicense: cc0-1.0  # ours\n")
+    assert card_of(text, where="card")["language"] == ["de"]

@@ -54,6 +54,20 @@ def test_the_root_is_that_of_rfc_9162():
     assert merkle_root({"a": leaves["a"]}) == leaves["a"]
 
 
+def test_a_leaf_can_be_computed_from_the_manifest_by_hand(tmp_path: Path):
+    dataset = declare_small(tmp_path)
+    leaves = statement_about(dataset)["predicate"]["leaves"]
+
+    for name, below in (("small/export", "exports/bin/latest"), ("small/tokenizer", "tokenizer/*")):
+        [manifest] = dataset.folder.glob(f"{below}/{MANIFEST_NAME}")
+        fields = json.loads(manifest.read_bytes())
+        del fields["digest"]
+        fields["details"].pop("origin", None)
+        fields["details"].pop("reference", None)
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        assert leaves[name] == hashlib.sha256(b"\0" + text.encode()).hexdigest()
+
+
 @pytest.mark.parametrize("attributes", [{}, SELECTED], ids=["plain", "selected"])
 @pytest.mark.parametrize("export", ["bin", "parquet"])
 def test_two_folders_worker_counts_and_orders_give_one_root(
