@@ -41,8 +41,8 @@ FILL_COLUMNS = ("sequence", "num_tokens")
 INDEX_COLUMNS = ("sequence", "num_tokens", "document", "char_start", "token_in_piece")
 """The columns of segments that the index is made from."""
 
-TOKENS_AT_ONCE = 2_048 * 2_048
-"""Tokens made into sequences at one go; their arrays take some 50 MB."""
+TOKENS_AT_ONCE = 512 * 2_048
+"""Tokens made into sequences at one go; their arrays take some 12 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class PartSequences:
     ) -> Iterator[Sequences]:
         """Yield the part's sequences in order, `at_once` at a time; the last may be fewer.
 
-        By default so many that they take some 50 MB. Of those `within`, which may begin and end
+        By default so many that they take some 12 MB. Of those `within`, which may begin and end
         anywhere, the batches are those of all, cut; `starts_anew`: batches of their own.
         """
         within = range(self.num_sequences) if within is None else within

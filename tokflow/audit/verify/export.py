@@ -1,10 +1,8 @@
 """Read an export back as its users do, and compare it with what it was made from."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import tee
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,8 @@ from tokflow.audit.verify.tokens import TOKENS_AT_ONCE, first_other_row, too_lar
 from tokflow.exports import INDEX_NAME, Export, Layout, Part
 from tokflow.exports.columns import has_first_loss
 from tokflow.exports.reading import is_export
-from tokflow.exports.token_files import sequences_within
 from tokflow.exports.writing import index_of
+from tokflow.sequences.segments import Sequences
 from tokflow.store.beside import BESIDE, is_as_written
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_part, to_numpy
@@ -174,15 +172,10 @@ def _read_problems(export: Export, name: str, part: Part | None) -> Iterator[str
 def _expected_fields(layout: Layout, part: Part, *, first_loss: bool) -> dict[str, Rechunked]:
     """Return the values that each field of an export must have, padding included."""
     if layout.made_of == "sequences":
-        num = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-        made = part.sequences(num)
+        made = part.sequences()
         if not first_loss:
             made = (replace(of, loss_mask=of.loss_mask & (of.position_ids != 0)) for of in made)
-        copies = tee(made, len(layout.keeps))
-        return {
-            name: Rechunked(values.reshape(-1) for values in map(attrgetter(name), copy))
-            for name, copy in zip(layout.keeps, copies, strict=True)
-        }
+        return _fields_apart(made, layout.keeps)
     fields = {"token_ids": Rechunked(part.stream(eos_first=layout.eos_first))}
     if "loss_mask" in layout.keeps and part.has_loss_mask:
         fields["loss_mask"] = Rechunked(part.stream_loss_mask())
@@ -191,6 +184,24 @@ def _expected_fields(layout: Layout, part: Part, *, first_loss: bool) -> dict[st
         lengths = (of.num_tokens for of in part.documents())
         fields["offsets"] = Rechunked(some[some >= least] for some in lengths)
     return fields
+
+
+def _fields_apart(made: Iterator[Sequences], names: Iterable[str]) -> dict[str, Rechunked]:
+    """Return the values of fields of sequences, each to be taken at a pace of its own; what all
+    have taken is dropped, where `tee` keeps 57 items."""
+    waiting: dict[str, deque[npt.NDArray[Any]]] = {name: deque() for name in names}
+
+    def field(name: str) -> Iterator[npt.NDArray[Any]]:
+        try:
+            while waiting[name] or (some := next(made, None)) is not None:
+                if not waiting[name]:
+                    for each, values in waiting.items():
+                        values.append(getattr(some, each).reshape(-1))
+                yield waiting[name].popleft()
+        finally:
+            del waiting[name]  # nobody takes it any more
+
+    return {name: Rechunked(field(name)) for name in names}
 
 
 def _differences(

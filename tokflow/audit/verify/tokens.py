@@ -24,7 +24,7 @@ from tokflow.tokens.shard_files import (
 )
 from tokflow.tokens.token_source import TokenSource
 
-TOKENS_AT_ONCE = 8_000_000
+TOKENS_AT_ONCE = 1_000_000
 """Token ids looked at together, so that memory does not grow with the output."""
 
 
