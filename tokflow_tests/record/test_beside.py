@@ -6,13 +6,17 @@ import pytest
 from huggingface_hub import DatasetCard
 
 from tokflow.errors import CorruptOutputError
+from tokflow.exports.reading import find_export
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declared import load_datasets
 from tokflow.pipeline.gc import find_garbage
-from tokflow.record.beside import read_card, write_cards
+from tokflow.record.beside import cards_of, read_card, write_cards
+from tokflow.record.card import card_text
+from tokflow.record.facts import facts_of
 from tokflow.store.beside import BESIDE, CARD_NAME, CROISSANT_NAME
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import problems_of, touched
-from tokflow_tests.tiny import build, declare, declare_small
+from tokflow_tests.tiny import TEXTS, build, declare, declare_small, write_raw
 
 CARD = {
     "title": "Small texts",
@@ -86,13 +90,12 @@ def test_cards_of_now_are_left_alone(tmp_path: Path):
 def test_the_same_facts_give_the_same_bytes_in_another_folder(tmp_path: Path):
     _, one = made(tmp_path / "one")
     other, two = made(tmp_path / "a longer name of a folder")
-    for folder in two.values():
-        (folder / CARD_NAME).unlink()
-    assert again(other) == 3  # of manifests read from the disk, in place of those just made
 
     for name, folder in one.items():
         for file in BESIDE:
             assert (folder / file).read_bytes() == (two[name] / file).read_bytes(), (name, file)
+        read = facts_of(find_export(folder), cards_of(other))  # of manifests on the disk alone
+        assert text_of(folder).startswith(card_text(read))
 
 
 @pytest.mark.parametrize("name", BESIDE)
@@ -174,6 +177,33 @@ def test_croissant_names_every_file_with_its_digest_and_the_raw_files(tmp_path: 
     raw = [file["prov:label"] for of in fields["prov:wasDerivedFrom"] for file in of["hasPart"]]
     assert sorted(raw) == ["a.jsonl", "b.jsonl", "sub/c.jsonl"]
     assert fields["conformsTo"] == "http://mlcommons.org/croissant/1.1"
+
+
+def test_a_mixture_has_the_cards_of_its_sources_and_what_was_planned_of_them(tmp_path: Path):
+    write_raw(tmp_path, TEXTS)
+    each = {"tokenizer": "bytes", "store": "store"}
+    sources = {
+        name: {**each, "raw": {"files": f"raw/{name}.jsonl"}, "card": {"license": license_}}
+        for name, license_ in (("a", "mit"), ("b", "odc-by"))
+    }
+    weights = {"a": {"weight": 1}, "b": {"weight": 2, "max_epochs": 4}}
+    mix = {"mixture": {"sources": weights}, "store": "store", "exports": ["bin"]}
+    path = tmp_path / "mixture.yaml"
+    path.write_text(json.dumps({"datasets": {**sources, "mix": mix}}))
+    mixture = load_datasets(path)[-1]
+
+    again(mixture)
+
+    text = text_of(build(mixture).export("bin").folder)
+    assert "| a |  | mit |  |  |  | 1 | 4 | 25 | 29 |" in text
+    assert "| b |  | odc-by |  |  |  | 1 | 4 | 19 | 23 |" in text
+    [headings] = [line for line in text.splitlines() if line.startswith("| source | part |")]
+    assert headings.startswith("| source | part | planned tokens | tokens | share |")
+    assert "| a | train | 29 | 29 |" in text
+    assert "| b | train | 58 | 58 |" in text
+    sources["b"]["card"]["license"] = "cc0-1.0"
+    path.write_text(json.dumps({"datasets": {**sources, "mix": mix}}))
+    assert again(load_datasets(path)[-1]) == 1
 
 
 def test_the_card_says_what_filters_left_out(tmp_path: Path):

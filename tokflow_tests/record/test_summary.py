@@ -18,7 +18,7 @@ PAGES = {
         ("http://user@one.org:80/b?c", "zwei"),
         ("https://two.org", "drei, aber länger"),
     ],
-    "b.jsonl": [("https://two.org/left/out", "x"), (None, "no url here"), ("mailto:a", "what?")],
+    "b.jsonl": [(None, "no url here"), ("https://two.org/left/out", "x"), ("mailto:a", "what?")],
 }
 CARD = {
     "description": "Pages.",
@@ -82,6 +82,7 @@ def test_the_drafts_have_what_is_known_and_mark_all_else(tmp_path: Path):
     assert len(items) == 12
     assert items[2] == "3. Number of data points: 6 documents were read; 47 tokens were left in"
     assert items[4] == "5. Protected by copyright, trademark or patent: yes, some"
+    assert items[5] == f"6. Purchased or licensed by the developer: {GAP}"
     assert items[6] == f"7. Personal information: {GAP}"
     assert items[9].startswith("10. Time of collection, and whether it goes on: 2019/2020; ")
 
