@@ -158,7 +158,7 @@ def _sources(sources: Sequence[Source]) -> Iterator[str]:
         more = len(source.raw_files) - len(first)
         yield "\n".join(
             [
-                f"Raw files of {in_cell(str(source.card.title))}, with the sha256 that manifests have:",
+                f"Raw files of {in_cell(str(source.card.title))}, and the sha256 in manifests:",
                 "",
                 *(f"* {code(key)}: `{digest}`" for key, digest in first),
                 *([f"* and {more:,} more, in `croissant.json`"] if more else []),
