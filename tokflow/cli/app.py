@@ -41,7 +41,8 @@ COMMANDS = {
 
     `tokflow verify --receipt FILE` compares it with a store, or a build from the raw files.""",
     "summary": "Write drafts of the summaries of training data that the EU and California ask for.",
-    "trace": "Show the raw file, row and characters that a token or a sequence comes from.",
+    "trace": "Show the raw file, row and characters that a token, a sequence or a step of a "
+    "training comes from, or what became of a document.",
     "formats": "List the export formats, or show the files and options of one.",
     "push": """Upload an export with a card to a dataset repository of the hub, and verify it.
 

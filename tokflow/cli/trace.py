@@ -1,36 +1,32 @@
-"""`tokflow trace`: the origin of tokens of an export."""
+"""`tokflow trace`: the origin of tokens, of an export or of a step of a training."""
 
-from typing import Annotated
+import json as json_lines
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from tokflow.audit.trace import (
-    DocumentTrace,
-    TokenOrigin,
-    sequence_range,
-    trace_document,
-    trace_tokens,
-)
-from tokflow.cli.options import Configs, Export, Json, ProjectFolder, StoreName, Trust
+from tokflow.audit.step_trace import SampleTrace, Training
+from tokflow.audit.trace import sequence_range, trace_document, trace_tokens
+from tokflow.cli.options import Configs, Html, Json, ProjectFolder, StoreName, Trust
 from tokflow.cli.selection import select
-from tokflow.cli.terminal import print_json, print_styled, shown_ids
+from tokflow.cli.terminal import print_json, shown_path
+from tokflow.cli.traced import print_document, print_origins, print_step
 from tokflow.errors import ConfigError
 from tokflow.exports.reading import find_export
-from tokflow.shown import counted
+from tokflow.pipeline.declared import list_declared
+from tokflow.shown import size
+from tokflow.store.atomic import new_file
 
-CHARS_SHOWN = 400
-
-CODE_NOTE = (
-    "its tokenizer is Python code, so no characters are shown; review that code and add "
-    "--trust-remote-code to run it"
-)
-
-NORMALISED_NOTE = (
-    "the tokenizer normalised a text, and its raw file cannot be read again: characters are those "
-    "of the text that its tokens decode to"
-)
-
-
+Traced = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[EXPORT | NAME]",
+        help="The folder of an export, or its `latest` link, or the URL of one; of a document the "
+        "name of a dataset. With --state a dataset, a store or an export, where it is not where "
+        "the training read it.",
+    ),
+]
 TokenPosition = Annotated[
     int | None,
     typer.Option(
@@ -59,11 +55,44 @@ RowOrdinal = Annotated[
 ]
 
 
+StateFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The state of a loader as JSON, with --step: `json.dumps(loader.state_dict())`.",
+    ),
+]
+Step = Annotated[
+    int | None,
+    typer.Option(min=0, help="A batch of the training, from 0: its samples and their documents."),
+]
+Rank = Annotated[
+    int | None, typer.Option(min=0, help="With --step: only the samples of this rank.")
+]
+WorldSize = Annotated[
+    int, typer.Option(min=1, help="Ranks of the training; a state does not tell them.")
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Samples of a batch on all ranks together, of steps behind the state; by default as "
+        "of its last batch.",
+    ),
+]
+
+
 def main(
-    export: Export,
+    export: Traced = None,
     token: TokenPosition = None,
     sequence: SequenceOrdinal = None,
     part: PartName = "train",
+    state: StateFile = None,
+    step: Step = None,
+    rank: Rank = None,
+    world_size: WorldSize = 1,
+    batch_size: BatchSize = None,
+    html: Html = None,
     file: RawFileKey = None,
     row: RowOrdinal = None,
     configs: Configs = None,
@@ -72,81 +101,76 @@ def main(
     trust_remote_code: Trust = False,
     json: Json = False,
 ) -> None:
-    """Print the origin of one token, or of every segment of one sequence; or what became of one
-    document of a raw file."""
-    asked = {"token": token, "sequence": sequence, "row": row}
-    given = [name for name, of in asked.items() if of is not None]
-    if len(given) != 1 or (file is None) != (row is None):
-        raise ConfigError(
-            where="arguments",
-            expected="--token N, --sequence N, or --file KEY with --row N",
-            found=" and ".join(f"--{of}" for of in given + ["file"] * bool(file)) or "none of them",
-            remedy="give one of them",
+    """Print the origin of one token, of every segment of one sequence, or of the samples of a step;
+    or what became of one document of a raw file."""
+    asked = {"token": token, "sequence": sequence, "row": row, "step": step}
+    _check_asked(export, asked, {"state": state, "file": file})
+    if state is not None and step is not None:
+        training = _open_training(state, export, configs, store, batch_size)
+        how: Any = {"rank": rank, "world_size": world_size, "trust_remote_code": trust_remote_code}
+        samples = training.trace(step, **how)
+        if html is not None:
+            _write_viewer(html, training, samples, trust_remote_code=trust_remote_code)
+        elif json:
+            print_json({"step": step, "samples": samples})
+        else:
+            print_step(step, training.steps.num_done, samples)
+    elif file is not None and row is not None:
+        [dataset] = select([export or ""], configs, store)
+        document = trace_document(dataset, file, row)
+        print_json(document) if json else print_document(document)
+    else:
+        found = find_export(export or "")
+        first = token or 0
+        span = sequence_range(found, part, sequence) if sequence is not None else (first, first + 1)
+        origins = trace_tokens(
+            found, part=part, start=span[0], stop=span[1], trust_remote_code=trust_remote_code
         )
-    if file is not None and row is not None:
+        print_json({"part": part, "origins": origins}) if json else print_origins(origins)
+
+
+def _check_asked(export: str | None, asked: dict[str, Any], beside: dict[str, Any]) -> None:
+    """Make sure that one thing is asked for, with what belongs to it. Raises: ConfigError."""
+    given = [name for name, of in asked.items() if of is not None]
+    added = [name for name, of in beside.items() if of is not None]
+    belongs = {"row": ["file"], "step": ["state"]}.get(given[0] if given else "", [])
+    if len(given) == 1 and added == belongs and (export is not None or "step" in given):
+        return
+    raise ConfigError(
+        where="arguments",
+        expected="--token N, --sequence N, --file KEY with --row N, or --state FILE with --step N",
+        found=" and ".join(f"--{of}" for of in given + added) or "none of them",
+        remedy="give one of them",
+    )
+
+
+def _open_training(
+    file: Path, export: str | None, configs: Configs, store: StoreName, batch_size: int | None
+) -> Training:
+    """Return the training that a file has the state of; its exports are those of a dataset's store,
+    at a path, or where they were."""
+    try:
+        state = json_lines.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            where="--state",
+            expected="the file of a loader's state, as JSON",
+            found=f"{file}: {error}",
+            remedy="save it with `json.dumps(loader.state_dict())`",
+        ) from None
+    if export is not None and (configs or export in list_declared()):
         [dataset] = select([export], configs, store)
-        found_document = trace_document(dataset, file, row)
-        print_json(found_document) if json else _print_document(found_document)
-        return
-    found = find_export(export)
-    if token is not None:
-        start, stop = token, token + 1
-    else:
-        start, stop = sequence_range(found, part, sequence or 0)
-    origins = trace_tokens(
-        found, part=part, start=start, stop=stop, trust_remote_code=trust_remote_code
-    )
-    if json:
-        print_json({"part": part, "origins": origins})
-    else:
-        for origin in origins:
-            _print(origin)
-            for name, value in origin.kept.items():
-                if value is not None:
-                    print_styled((f"  {name}: {value}", "dim"))
-        if any(origin.token_ids is None for origin in origins):
-            print(
-                "note: the store it was made in is not here, or has the tokens no more, so no "
-                "characters are shown"
-            )
-        elif any(origin.is_normalised for origin in origins):
-            print(f"note: {NORMALISED_NOTE}")
-        elif any(origin.text is None for origin in origins):
-            print(f"note: {CODE_NOTE}")
+        export = dataset.store.name
+    return Training.of(state, export or store, batch_size)
 
 
-def _print_document(found: DocumentTrace) -> None:
-    print_styled((f"{found.raw_file}:{found.row}", "bold"))
-    for piece in found.pieces:
-        first, num_chars = piece["char_start"], piece["num_chars"]
-        place = f"characters {first:,} to {first + num_chars:,}"
-        print(f"  {piece['part'] or 'no part'}: {place} ({counted(piece['num_tokens'], 'token')})")
-    if found.why_not:
-        print_styled(f"  {found.why_not}")
-    for name, value in found.values.items():
-        print_styled((f"  {name}: {value}", "dim"))
+def _write_viewer(
+    html: Path, training: Training, samples: list[SampleTrace], *, trust_remote_code: bool
+) -> None:
+    """Write the page that shows samples of a training."""
+    from tokflow.views.viewer_page import make_step_viewer  # late: few look at a page
 
-
-def _print(origin: TokenOrigin) -> None:
-    last = origin.position + origin.num_tokens - 1
-    positions = (
-        f"{origin.position:,}" if origin.num_tokens == 1 else f"{origin.position:,}-{last:,}"
-    )
-    record = f" (record {origin.record:,})" if origin.record is not None else ""
-    document = (f"{origin.raw_file}:{origin.row}{record}", "bold")
-    tokens = f"({counted(origin.num_tokens, 'token')} at {positions})"
-    if origin.text is None:
-        first = origin.token_in_text
-        stop = first + origin.num_tokens
-        print_styled(document, f"  tokens {first:,} to {stop:,} of its text  {tokens}")
-        if origin.token_ids is not None:
-            print(f"  {shown_ids(origin.token_ids)}")
-        return
-    if not origin.text:
-        print_styled(document, f"  no character, at {origin.char_start:,}  {tokens}")
-        print(f"  {' '.join(origin.added)}")
-        return
-    print_styled(document, f"  characters {origin.char_start:,} to {origin.char_stop:,}  {tokens}")
-    shown = origin.text[:CHARS_SHOWN]
-    more = len(origin.text) - len(shown)
-    print(f"  {shown!r}" + (f" and {more:,} more" if more else ""))
+    page = make_step_viewer(training, samples, trust_remote_code=trust_remote_code)
+    with new_file(html) as temporary:
+        temporary.write_bytes(page)
+    print(f"viewer: {shown_path(html)}, {size(len(page))}")

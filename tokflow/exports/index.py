@@ -83,7 +83,8 @@ def read_spans(
     with _opened(export, read_dictionary=["part", "raw_file"]) as file:
         groups = _groups_of(file.metadata, part)
         firsts = np.array([first for _, first in groups], dtype=np.int64)
-        starts, stops = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+        within = [[min(edge, 2**63 - 1) for edge in span] for span in spans]
+        starts, stops = np.array(within, dtype=np.int64).reshape(-1, 2).T
         edges = np.searchsorted(firsts, starts, side="right") - 1, np.searchsorted(firsts, stops)
         for at, (number, _) in enumerate(groups):
             here = np.flatnonzero((edges[0] <= at) & (at < edges[1]))

@@ -45,9 +45,18 @@ function search() {
   else markMatches();
 }
 
+// Of windows that are samples of a step of a training: which one, in place of its number in the part.
+function showChosen(field, chosen, name) {
+  Object.assign(field, { min: 1, max: part().windows.length, value: at.window + 1 });
+  byId("unit").textContent = "Sample";
+  byId("total").textContent = `of ${number(chosen)}`;
+  byId("scope").textContent = `This page has samples of a training, in the order of their rows in ${name}.`;
+}
+
 function goToNumber(field) {
-  const { first, stop, length, numSequences } = part();
+  const { first, stop, length, numSequences, chosen } = part();
   const asked = Number(field.value);
+  if (chosen) return go(asked - 1);
   const isHere = Number.isInteger(asked) && asked >= first && asked < stop;
   const others = asked >= 0 && asked < numSequences ? `: --first ${asked} shows others` : `, of ${number(numSequences)}`;
   field.setCustomValidity(isHere ? "" : `This page has ${number(first)} to ${number(stop - 1)}${others}.`);

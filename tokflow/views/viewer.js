@@ -148,7 +148,7 @@ function showDocuments(read) {
 }
 
 function showPager() {
-  const { windows, first, stop, numSequences, isStream, length, isCut, name } = part();
+  const { windows, first, stop, numSequences, isStream, length, isCut, name, chosen } = part();
   const noun = isStream ? "window" : "sequence";
   const field = byId("number");
   byId("unit").textContent = isStream ? "Window" : "Sequence";
@@ -164,6 +164,7 @@ function showPager() {
     ? `This page has all ${counted(numSequences, noun)} of ${name}.`
     : `This page has ${some} of the ${number(numSequences)} of ${name}${isCut ? ", the last in part" : ""}. ` +
       "`tokflow inspect EXPORT --html FILE --first N` shows others.";
+  if (chosen) showChosen(field, chosen, name);
   for (const button of byId("parts").children) {
     button.setAttribute("aria-pressed", String(Number(button.dataset.part) === at.part));
   }

@@ -20,7 +20,7 @@ from tokflow.errors import MissingOutputError
 from tokflow.exports import Export
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.index import read_index
+from tokflow.exports.index import read_index, read_spans
 from tokflow.exports.options import cut, equal_sizes
 from tokflow.exports.pieces import of_dtype, pieces
 from tokflow.store.integrity import report_damage_on_error
@@ -85,16 +85,23 @@ class Window:
 
 
 class PartWindows:
-    """The windows of one part of an export, read in order."""
+    """The windows of one part of an export, read in order: of all its sequences, or of chosen
+    spans of positions."""
 
-    def __init__(self, output: StoredOutput, part: str) -> None:
-        self.output, self.part = output, part
+    def __init__(
+        self, output: StoredOutput, part: str, *, chosen: Sequence[range] = (), name: str = ""
+    ) -> None:
+        """`chosen`: each a window, of sequences whole ones; `name`: by default that of the part."""
+        self.output, self.part, self.name = output, part, name or part
         self.export = Export(output).of_part(part)
         """The export, with the sequence_length of the part."""
-        self.length = self.export.sequence_length or STREAM_WINDOW
+        longest = max(map(len, chosen), default=STREAM_WINDOW)
+        self.length = self.export.sequence_length or longest
         """Positions of a sequence; of a stream those of a window."""
-        self.num_sequences = -(-self.export.num_positions(part) // self.length)
-        """Sequences of the part; of a stream windows."""
+        end = self.export.num_positions(part)
+        self.chosen = [range(of.start, min(of.stop, end)) for of in chosen]
+        self.num_sequences = len(chosen) or -(-end // self.length)
+        """Sequences of the part; of a stream, and of what is chosen, windows."""
         is_stream = self.export.sequence_length is None
         self.written = ALL_POSITIONS if is_stream else positions_in_files(self.export, part)
         """The positions of each sequence that are in the files; None: those of its tokens."""
@@ -105,25 +112,35 @@ class PartWindows:
 
         Of the files no more is read than portions with one of them.
         """
+        if self.chosen:
+            spans = self.chosen[first : first + num]
+            of_spans = read_spans(self.output, self.part, [(of.start, of.stop) for of in spans])
+            for span, entries in zip(spans, of_spans, strict=True):
+                yield from self._cut(span.start, np.concatenate([*self._tokens(span)]), entries)
+            return
         position = first * self.length
         at_once = max(1, POSITIONS_AT_ONCE // self.length) * self.length
         sizes = equal_sizes(max(0, min(num, self.num_sequences - first)) * self.length, at_once)
         for taken in cut(self._tokens(range(position, position + sum(sizes))), sizes):
             tokens = np.concatenate([*taken])
             entries = read_index(self.output, self.part, position, position + len(tokens))
-            starts = [entry["position"] for entry in entries]
-            ends = [entry["position"] + entry["num_tokens"] for entry in entries]
-            for window in self._edges(len(tokens)):
-                here = range(position + window.start, position + window.stop)
-                yield Window(
-                    position=here.start,
-                    token_ids=tokens["token_ids"][window],
-                    loss_mask=tokens["loss_mask"][window],
-                    entries=entries[
-                        bisect_right(ends, here.start) : bisect_left(starts, here.stop)
-                    ],
-                )
+            yield from self._cut(position, tokens, entries)
             position += len(tokens)
+
+    def _cut(
+        self, position: int, tokens: npt.NDArray[Any], entries: list[dict[str, Any]]
+    ) -> Iterator[Window]:
+        """Yield the windows of tokens from a position on, given the rows of the index there."""
+        starts = [entry["position"] for entry in entries]
+        ends = [entry["position"] + entry["num_tokens"] for entry in entries]
+        for window in self._edges(len(tokens)):
+            here = range(position + window.start, position + window.stop)
+            yield Window(
+                position=here.start,
+                token_ids=tokens["token_ids"][window],
+                loss_mask=tokens["loss_mask"][window],
+                entries=entries[bisect_right(ends, here.start) : bisect_left(starts, here.stop)],
+            )
 
     def _edges(self, num: int) -> Iterator["slice[int, int, None]"]:
         """Yield the edges of the windows of `num` positions, which are whole sequences."""
@@ -236,8 +253,8 @@ class Content:
     """The ids of special tokens."""
     texts: TokenTexts | None = None
     """None: tokens are shown as ids alone."""
-    places: Places | None = None
-    """None where the store that the export was made in is not there."""
+    places: Mapping[Path, Places] = field(default_factory=dict)
+    """By the folders of exports; none where the store is not there that one was made in."""
     room: int = 0
     """Bytes that are left."""
     files: dict[str, bytes] = field(default_factory=dict)
@@ -287,8 +304,11 @@ class Content:
         """Return what the page says of a part of which it has sequences from `first` on, and
         positions up to `stop`."""
         export = of_part.export
+        if of_part.chosen:
+            stop = first = 0
         return {
-            "name": of_part.part,
+            "name": of_part.name,
+            **({"chosen": len(of_part.chosen)} if of_part.chosen else {}),
             "length": of_part.length,
             "isStream": export.sequence_length is None,
             "numSequences": of_part.num_sequences,
@@ -313,13 +333,14 @@ class Content:
         segments: list[list[Any]] = []
         numbers = {name: number for number, name in enumerate(self.files)}
         mask: list[bool] = []
+        places = self.places.get(of_part.output.folder)
         for begin, end, entry in window.segments():
             if entry is None:
                 segments += _padding(window, begin, end, of_part)
                 continue
             number = numbers.setdefault(entry["raw_file"], len(numbers))
             token = entry["token_in_piece"] + window.position + begin - entry["position"]
-            known = self.places and self.places.of(entry, token, end - begin)
+            known = places and places.of(entry, token, end - begin)
             segments.append([end - begin, number, entry["row"], token, *(known or (None, 0))])
             token_ids += window.token_ids[begin:end].tolist()
             mask += window.loss_mask[begin:end].tolist()

@@ -11,11 +11,13 @@ from typing import Any
 
 from tokflow.audit.ancestry import Ancestry, open_tokenizer
 from tokflow.audit.characters import Characters
+from tokflow.audit.step_trace import SampleTrace, Training, positions_of_row, sources_in
 from tokflow.audit.texts import ExportTexts
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import ConfigError, UntrustedCodeError, shortened
 from tokflow.exports import Export
 from tokflow.exports.reading import find_export
+from tokflow.loaders.sources import PackedRows
 from tokflow.pipeline.describe import describe, phrase_of_part
 from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
@@ -60,21 +62,52 @@ def make_viewer(
     damaged; ConfigError for a part or a sequence that it does not have.
     """
     found = find_export(path)
-    found.store.check(found)
     export = Export(found)
     if part is not None:
         export.check_part(part)
     of_parts = [PartWindows(found, name) for name in ([part] if part else export.parts)]
     _check_asked(of_parts, first, num_sequences)
-    notes = list(_notes(export))
-    content = _open_content(found, notes, trust_remote_code=trust_remote_code)
+    return _page(of_parts, first, num_sequences, trust_remote_code=trust_remote_code)
+
+
+def make_step_viewer(training: Training, samples: Sequence[SampleTrace], **how: Any) -> bytes:
+    """Return a page, as `make_viewer` does, that shows samples of a training, each a window, in the
+    order of their rows. `how`: trust_remote_code."""
+    of_parts = []
+    for source in {of.name: of for of in sources_in(training.samples)}.values():
+        length = positions_of_row(training.samples, source)
+        is_packed = isinstance(source, PackedRows)
+        spans = {
+            (of.positions[0], of.positions[0] + length if is_packed else of.positions[1])
+            for of in samples
+            if of.source == source.name
+        }
+        chosen = [range(*span) for span in sorted(spans)]
+        if chosen:
+            found = find_export(source.stored)
+            part = source.opening.part or ""
+            of_parts.append(PartWindows(found, part, chosen=chosen, name=source.name))
+    return _page(of_parts, 0, None, **how)
+
+
+def _page(
+    of_parts: list[PartWindows], first: int, num: int | None, *, trust_remote_code: bool
+) -> bytes:
+    """Return the page of some parts, of one export or several with one tokenizer."""
+    outputs = {of.output.folder: of.output for of in of_parts}
+    found = of_parts[0].output
+    for output in outputs.values():
+        output.store.check(output)
+    export = Export(found)
+    notes = list(dict.fromkeys(note for of in outputs.values() for note in _notes(Export(of))))
+    content = _open_content([*outputs.values()], notes, trust_remote_code=trust_remote_code)
     before, after = _shell(f"{found.manifest.dataset} · {found.name}")
     facts = {**_facts(found, export), **content.facts}
     of_shell = len(before) + len(after) + len(as_json({**facts, "notes": notes}))
     content.room = LIMIT - of_shell - NOTES_BYTES
-    parts = _add_parts(content, of_parts, first, num_sequences)
+    parts = _add_parts(content, of_parts, first, num)
     is_empty = {name: of.endswith(b'"windows":[]}') for name, of in parts.items()}
-    left_out = [of.part for of in of_parts if of.num_sequences > first and is_empty[of.part]]
+    left_out = [of.name for of in of_parts if of.num_sequences > first and is_empty[of.name]]
     notes += _notes_on_room(content, left_out)
     head = as_json({**facts, "notes": notes})[:-1]
     lists = [b",".join(of.values()) for of in (parts, content.files, content.tokens)]
@@ -101,8 +134,8 @@ def _add_parts(
     made: dict[str, bytes] = {}
     for number, of_part in enumerate(by_size):
         room = max(0, content.room // (len(by_size) - number))
-        made[of_part.part] = content.add(of_part, first, num, room)
-    return {of.part: made[of.part] for of in of_parts}
+        made[of_part.name] = content.add(of_part, first, num, room)
+    return {of.name: made[of.name] for of in of_parts}
 
 
 def _notes_on_room(content: Content, left_out: Sequence[str]) -> Iterator[str]:
@@ -110,7 +143,7 @@ def _notes_on_room(content: Content, left_out: Sequence[str]) -> Iterator[str]:
     if left_out:
         names = ", ".join(shortened([name[:80] for name in left_out]))
         yield f"There is no room for anything of {names}: --part shows a part alone."
-    if content.places is not None and content.places.texts.has_left_out:
+    if any(of.texts.has_left_out for of in content.places.values()):
         yield (
             f"Characters are known of the tokens of {MOST_SPLITS:,} raw files alone, "
             "the first that the page met; `tokflow trace` finds those of others."
@@ -157,9 +190,12 @@ def _notes(export: Export) -> Iterator[str]:
         )
 
 
-def _open_content(found: StoredOutput, notes: list[str], *, trust_remote_code: bool) -> Content:
+def _open_content(
+    outputs: Sequence[StoredOutput], notes: list[str], *, trust_remote_code: bool
+) -> Content:
     """Return the content without windows; add to `notes` what cannot be shown, and why."""
-    ancestry, details = Ancestry(), found.manifest.details
+    found, ancestry = outputs[0], Ancestry()
+    details = found.manifest.details
     special = sorted({details["eos_id"], details["bos_id"]} - {None})
     tokenizer = open_tokenizer(found, ancestry)
     if tokenizer is None:
@@ -185,7 +221,10 @@ def _open_content(found: StoredOutput, notes: list[str], *, trust_remote_code: b
         )
         return Content(special, texts)
     characters = Characters(tokenizer, engine, texts.bytes_by_id, max_bytes=RAW_BYTES)
-    places = Places(characters, ExportTexts(found, ancestry, max_splits=MOST_SPLITS))
+    places = {
+        of.folder: Places(characters, ExportTexts(of, ancestry, max_splits=MOST_SPLITS))
+        for of in outputs
+    }
     return Content(special, texts, places)
 
 

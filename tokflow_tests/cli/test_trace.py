@@ -1,5 +1,7 @@
+import json
 from pathlib import Path
 
+from tokflow.loaders import Loader, open_rows
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.tiny import write_yaml
 
@@ -53,3 +55,26 @@ def test_a_document_is_told_its_part_or_the_rule_that_leaves_it_out(tmp_path: Pa
         "a.jsonl:1\n  no part: characters 0 to 3 (4 tokens)\n"
         "  left out by select: num_chars < 3\n  num_chars: 3\n"
     )
+
+
+def test_a_step_of_a_training_is_traced_to_its_documents(store: Path, tmp_path: Path):
+    rows = open_rows(store / "exports/parquet/latest", "train")
+    with Loader(rows, batch_size=2, seed=1) as loader:
+        seen = next(loader)["index"].tolist()
+        (tmp_path / "loader.json").write_text(json.dumps(loader.state_dict()))
+    step = ("trace", "--state", tmp_path / "loader.json", "--step", "0", "--world-size", "2")
+
+    found = json_of(*step)
+    printed = run(*step, "--rank", "1").stdout
+    page = run(*step, "--html", tmp_path / "step.html").stdout
+
+    assert [of["row"] for of in found["samples"]] == seen
+    origins = found["samples"][1]["origins"]
+    assert [origin["text"] in printed for origin in origins] == [True] * len(origins)
+    assert printed.startswith(
+        f"step 0: 1 sample\nsample 1 on rank 1: row {seen[1]} of small/exports/parquet/train\n"
+        f"{origins[0]['raw_file']}:{origins[0]['row']}  characters "
+    )
+    assert page.startswith("viewer: ")
+    html = (tmp_path / "step.html").read_text()
+    assert [f'"windows":[[{min(seen) * 8},' in html, f",[{max(seen) * 8}," in html] == [True, True]
