@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
-from tokflow.cli.options import Configs, Json, ProjectFolder, StoreName, Trust
+from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify.verifier import Verification
+from tokflow.cli.options import Configs, Jobs, Json, ProjectFolder, StoreName, Trust
 from tokflow.cli.selection import select
 from tokflow.cli.terminal import FAILED, exit_status, print_error, print_json, print_styled
 from tokflow.errors import ConfigError
@@ -38,6 +39,7 @@ def main(
         ),
     ] = False,
     trust_remote_code: Trust = False,
+    jobs: Jobs = None,
     receipt: Annotated[
         Path | None,
         typer.Option(
@@ -76,9 +78,10 @@ def main(
     broken: dict[str, ConfigError] = {}
     if target is None or configs or target in (declared := list_declared()):
         datasets = select([target] if target else None, configs, store, broken=broken)
-        found = _verify_datasets(datasets, all_documents=reference)
+        found = _verify_datasets(datasets, all_documents=reference, jobs=jobs)
     else:
-        found = _verify_at(target, declared, is_reference=reference, trust=trust_remote_code)
+        _check_target(target, declared, is_reference=reference)
+        found = verify_path(target, trust_remote_code=trust_remote_code, jobs=jobs)
     for verified in found:
         results.append(verified)
         if not json:
@@ -133,10 +136,8 @@ def _verify_receipt(
     return FAILED if problems else 0
 
 
-def _verify_at(
-    target: str, declared: Iterable[str], *, is_reference: bool, trust: bool
-) -> Iterator[Verification]:
-    """Yield what is found at a path or URL. Raises: ConfigError where there is none."""
+def _check_target(target: str, declared: Iterable[str], *, is_reference: bool) -> None:
+    """Refuse a path where there is nothing, or one whose raw files would have to be known."""
     if is_reference:
         raise ConfigError(
             where="option --reference",
@@ -151,13 +152,14 @@ def _verify_at(
             found="neither",
             remedy="correct it, or name a YAML file by --config",
         )
-    return verify_path(target, trust_remote_code=trust)
 
 
-def _verify_datasets(datasets: Sequence[Dataset], *, all_documents: bool) -> Iterator[Verification]:
+def _verify_datasets(
+    datasets: Sequence[Dataset], *, all_documents: bool, jobs: int | None
+) -> Iterator[Verification]:
     for dataset in datasets:
         of_it = f"{dataset.name}: " if len(datasets) > 1 else ""
-        for verified in verify_dataset(dataset, all_documents=all_documents):
+        for verified in verify_dataset(dataset, all_documents=all_documents, jobs=jobs):
             yield replace(verified, name=f"{of_it}{verified.name}")
 
 

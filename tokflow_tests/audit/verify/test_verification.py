@@ -4,14 +4,21 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
+from tokflow.audit.verify import verifier
+from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify.verifier import Verification
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
+from tokflow.pools import open_pool
+from tokflow.pools.pool import Pool
 from tokflow.raw.hashes import HashCache, stamp_of
+from tokflow.store.manifest import checksums, read_manifest, write_manifest
 from tokflow_tests.tiny import copy_of, declare_small, write_raw
 
 DAMAGED = "its parents are damaged (tokens of a.jsonl): not compared with it"
@@ -58,6 +65,37 @@ def test_a_damaged_shard_is_the_one_problem_of_all_that_was_made_from_it(
     assert notes["split of a.jsonl"] == notes["sequences of a.jsonl"] == (DAMAGED,)
     assert notes["export bin"] == notes["export parquet"] == (DAMAGED,)
     assert notes["split of b.jsonl"] == ()
+
+
+@pytest.mark.parametrize("whole", ["store", "dataset"])
+def test_several_processes_find_what_one_finds_in_the_same_order(
+    whole: str, small: Dataset, monkeypatch: pytest.MonkeyPatch
+):
+    flip(file_of(small, "a.jsonl", "tokens.bin"))
+    tokens = file_of(small, "b.jsonl", "tokens.bin")
+    ids = np.fromfile(tokens, "<u2")
+    ids[0] += 1
+    tokens.write_bytes(ids.tobytes())  # listed as it is now, and not what the raw file has
+    made = replace(read_manifest(tokens.parent), files=checksums(tokens.parent))
+    write_manifest(tokens.parent, made, run={})
+    pools = []
+
+    def noted(jobs: int | None, kind: str) -> Pool:
+        pools.append(open_pool(jobs, kind))
+        return pools[-1]
+
+    def verified(jobs: int) -> list[Verification]:
+        if whole == "dataset":
+            return list(verify_dataset(small, jobs=jobs))
+        return list(verify_path(small.folder, jobs=jobs))
+
+    alone = verified(1)
+    monkeypatch.setattr(verifier, "SMALL_BYTES", 0)
+    monkeypatch.setattr(verifier, "open_pool", noted)
+    assert verified(2) == alone
+    assert [type(of).__name__ for of in pools] == ["LocalPool"]
+    wrong = {"store": [], "dataset": ["tokens of b.jsonl"]}[whole]
+    assert sorted(problems_of(alone)) == ["tokens of a.jsonl", *wrong]
 
 
 def remember(dataset: Dataset, path: Path, *, sha256: str) -> None:
