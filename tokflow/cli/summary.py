@@ -42,7 +42,7 @@ def main(
     from tokflow.record.beside import cards_of
     from tokflow.record.domains import domains_of
     from tokflow.record.facts import facts_of
-    from tokflow.record.summary import GAP, california_summary, eu_summary
+    from tokflow.record.summary import GAP, drafts_of
 
     [dataset] = select([name], configs, store)
     ancestry, stored = Ancestry(dataset.known_stages), exports_of(dataset, export)[0]
@@ -53,8 +53,7 @@ def main(
         [("domain", "documents", "bytes"), *domains.rows]
     )
     files = {
-        "eu-training-content.md": eu_summary(facts, domains),
-        "ab-2013.md": california_summary(facts),
+        **drafts_of(facts, domains),
         **({"domains.csv": table.getvalue()} if domains.rows else {}),
     }
     written = []

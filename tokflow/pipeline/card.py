@@ -36,8 +36,7 @@ class SourceCard(Config):
     owner: str | None = None
     """Person or organization that the data comes from."""
     license: str | None = None
-    """Licence, by its SPDX identifier in lower case as the hub has it, such as cc-by-4.0, or by
-    the URL of its text."""
+    """Licence, by its SPDX identifier in lower case as the hub has it, such as cc-by-4.0."""
     language: Listed[str] = ()
     """Languages of the text, by their codes: `[en, de]`."""
     period: Time | None = None

@@ -21,7 +21,7 @@ _CONFIGS = re.compile(r"^[\"']?configs\b.*\n(?:(?:[ \t\r]*\n|#.*\n)*[ \t-].*\n)*
 """Lines of `configs` in a header, without blank lines and comments behind it."""
 
 
-OF_HEADER = ("license", "license_link", "language", "pretty_name")
+OF_HEADER = ("license", "language", "pretty_name")
 """Fields of the header that the card beside an export can have, each with a value on one line."""
 
 

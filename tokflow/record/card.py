@@ -17,9 +17,6 @@ from tokflow.split.shuffle import shuffled_by
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.tokenizers.reference_version import described
 
-MAX_FILES = 20
-"""Raw files of a source that the card lists; croissant.json has all."""
-
 
 def card_text(facts: Facts) -> str:
     """Return the card, as huggingface_hub reads it; the same facts give the same text."""
@@ -34,11 +31,9 @@ def card_text(facts: Facts) -> str:
 def header_fields(facts: Facts) -> dict[str, Any]:
     """Return the fields in the header of the card that the hub knows, of those that are filled."""
     card = facts.card
-    is_url = "://" in (card.license or "")
     languages = sorted({of for source in facts.sources for of in source.card.language})
     fields = {
-        "license": "other" if is_url else card.license,
-        "license_link": card.license if is_url else None,
+        "license": card.license,
         "language": [*card.language] or languages,
         "pretty_name": card.title,
     }
@@ -141,29 +136,21 @@ def _of_people(facts: Facts) -> Iterator[str]:
 
 
 def _sources(sources: Sequence[Source]) -> Iterator[str]:
-    """Yield a table of the sources, and below it the digests of their raw files."""
+    """Yield a table of the sources; croissant.json has the digests of all raw files."""
     if not sources:
         return
-    headings = ["source", "owner", "licence", "languages", "period", "collected as"]
+    headings = ["source", "owner", "licence", "languages", "period", "collected as", "raw files"]
     numbers = {of: f"{label(of)} read" for of in ("num_documents", "num_bytes", "num_tokens")}
     rows = [
-        [*of_person(of.card), _number(len(of.raw_files))]
-        + [_number(of.counts[name]) for name in numbers]
+        [
+            *of_person(of.card),
+            *map(_number, (len(of.raw_files), *(of.counts[name] for name in numbers))),
+            code(of.digest),
+        ]
         for of in sources
     ]
     yield "### Sources"
-    yield "\n".join(table([*headings, "raw files", *numbers.values()], rows))
-    for source in sources:
-        first = [*source.raw_files.items()][:MAX_FILES]
-        more = len(source.raw_files) - len(first)
-        yield "\n".join(
-            [
-                f"Raw files of {in_cell(str(source.card.title))}, and the sha256 in manifests:",
-                "",
-                *(f"* {code(key)}: `{digest}`" for key, digest in first),
-                *([f"* and {more:,} more, in `croissant.json`"] if more else []),
-            ]
-        )
+    yield "\n".join(table([*headings, *numbers.values(), "sha256 of raw files"], rows))
 
 
 def of_person(card: SourceCard) -> list[str]:

@@ -17,28 +17,23 @@ from tokflow.store.manifest import MANIFEST_NAME, checksum, sealed
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
 
-_OWN_TERMS = (
-    *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field"),
-    *("fileObject", "fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset"),
-    *("jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
-    *("repeated", "replace", "samplingRate", "separator", "source", "subField", "transform"),
-)
+_OWN_TERMS = """arrayShape citeAs column containedIn equivalentProperty extract field fileObject
+fileProperty fileSet format includes isArray isLiveDataset jsonPath key md5 parentField path
+recordSet references regex repeated replace samplingRate separator source subField transform"""
 
 CONTEXT: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
-    "conformsTo": "dct:conformsTo",
-    "cr": "http://mlcommons.org/croissant/",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "description": {"@container": "@language"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "name": {"@container": "@language"},
-    "prov": "http://www.w3.org/ns/prov#",
-    "rai": "http://mlcommons.org/croissant/RAI/",
     "sc": "https://schema.org/",
-    **{name: f"cr:{name}" for name in _OWN_TERMS},
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "prov": "http://www.w3.org/ns/prov#",
+    "conformsTo": "dct:conformsTo",
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    **{name: {"@container": "@language"} for name in ("name", "description")},
+    **{name: {"@id": f"cr:{name}", "@type": "@json"} for name in ("data", "examples")},
+    **{name: f"cr:{name}" for name in _OWN_TERMS.split()},
 }
 
 ENCODINGS = {"parquet": "application/x-parquet", "jsonl": "application/jsonlines"}

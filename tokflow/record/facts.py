@@ -1,5 +1,6 @@
 """Facts of an export: its manifest, those of all that it was made from, and `card:`."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,6 +51,12 @@ class Source:
     tells none, of what the server tells of it."""
     counts: Mapping[str, int]
     """Counts of their tokens."""
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of lines `<sha256>  <key>`, one for each raw file, sorted by keys."""
+        lines = (f"{digest}  {key}\n" for key, digest in sorted(self.raw_files.items()))
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

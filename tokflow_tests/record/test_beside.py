@@ -195,8 +195,8 @@ def test_a_mixture_has_the_cards_of_its_sources_and_what_was_planned_of_them(tmp
     again(mixture)
 
     text = text_of(build(mixture).export("bin").folder)
-    assert "| a |  | mit |  |  |  | 1 | 4 | 25 | 29 |" in text
-    assert "| b |  | odc-by |  |  |  | 1 | 4 | 19 | 23 |" in text
+    assert "| a |  | mit |  |  |  | 1 | 4 | 25 | 29 | `" in text
+    assert "| b |  | odc-by |  |  |  | 1 | 4 | 19 | 23 | `" in text
     [headings] = [line for line in text.splitlines() if line.startswith("| source | part |")]
     assert headings.startswith("| source | part | planned tokens | tokens | share |")
     assert "| a | train | 29 | 29 |" in text

@@ -8,7 +8,7 @@ import pytest
 from tokflow.audit.ancestry import Ancestry
 from tokflow.record.domains import domains_of
 from tokflow.record.facts import facts_of
-from tokflow.record.summary import GAP, california_summary, eu_summary
+from tokflow.record.summary import CALIFORNIA, EU, GAP, drafts_of
 from tokflow_tests.cli.commands import run
 from tokflow_tests.tiny import TINY, build, declare, write_yaml
 
@@ -66,16 +66,16 @@ def test_the_drafts_have_what_is_known_and_mark_all_else(tmp_path: Path):
     dataset = pages(tmp_path / "again")
     facts = facts_of(exported, {"tiny": dataset.card}, Ancestry())
 
-    eu = eu_summary(facts, domains_of(exported, "url", Ancestry()))
-    california = california_summary(facts)
+    drafts = drafts_of(facts, domains_of(exported, "url", Ancestry()))
+    eu, california = drafts[EU], drafts[CALIFORNIA]
 
     assert "less than 1 billion tokens (47 tokens of this dataset, once)" in eu
     crawled = eu.partition("### 2.3 ")[2].partition("### 2.4 ")[0]
     assert "| a* |" in crawled
     assert "| two.org | 1 | 18 B |" in crawled
     assert "one.org" not in crawled  # a tenth of three domains is one
-    assert f"### {GAP} To be put under one of the headings above" in eu
-    assert "| Other |" in eu.partition(f"### {GAP}")[2]
+    assert "| Other |" in eu.partition("### Sources to be put under one")[2]
+    assert f"### 2.4 User data\n\nNone, or some of those at the end of this section: {GAP}\n" in eu
     assert "* Linguistic characteristics: de" in eu
     assert "| rule: num_tokens >= 5 | 1 |" in eu
     items = [line for line in california.splitlines() if line[:1].isdigit()]
@@ -84,7 +84,7 @@ def test_the_drafts_have_what_is_known_and_mark_all_else(tmp_path: Path):
     assert items[4] == "5. Protected by copyright, trademark or patent: yes, some"
     assert items[5] == f"6. Purchased or licensed by the developer: {GAP}"
     assert items[6] == f"7. Personal information: {GAP}"
-    assert items[9].startswith("10. Time of collection, and whether it goes on: 2019/2020; ")
+    assert items[9].startswith("10. Time of collection: 2019/2020; whether it goes on: ")
 
 
 def test_the_command_writes_them_and_counts_the_gaps(tmp_path: Path):
@@ -97,7 +97,9 @@ def test_the_command_writes_them_and_counts_the_gaps(tmp_path: Path):
 
     assert result.exit_code == 0, result.output
     files = {Path(of["path"]).name: of["num_gaps"] for of in json.loads(result.stdout)["files"]}
-    assert [*files] == ["tiny.eu-training-content.md", "tiny.ab-2013.md", "tiny.domains.csv"]
+    assert [*files] == [
+        *("tiny.eu_training_content.md", "tiny.california_ab_2013.md", "tiny.domains.csv")
+    ]
     for name, num_gaps in files.items():
         assert (tmp_path / "out" / name).read_text().count("[TO FILL IN]") == num_gaps
     with (tmp_path / "out/tiny.domains.csv").open() as file:
