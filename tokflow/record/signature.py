@@ -10,8 +10,9 @@ model-signing 1.1.1, _signing/sign_ec_key.py, for the hint of a key.
 import base64
 import binascii
 import hashlib
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.exports import Extra
@@ -22,7 +23,14 @@ BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
 EXTRA = Extra(name="sign", module="cryptography")
 
-MAKE_KEY = "make one by `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`"
+OF_RECEIPT = {"merkle_root", "leaves", "raw_files", "dataset", "export", "fingerprint"}
+"""Fields of a predicate, without which it is none of a receipt."""
+
+REMEDIES = {
+    "private": "make one by `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`; "
+    "TOKFLOW_KEY_PASSWORD has its password",
+    "public": "write it by `openssl ec -in key.pem -pubout -out key.pub`",
+}
 
 
 def signed(statement: bytes, key: Path, password: bytes | None = None) -> bytes:
@@ -30,22 +38,14 @@ def signed(statement: bytes, key: Path, password: bytes | None = None) -> bytes:
 
     Raises: ConfigError for a file that has none, or one of another kind.
     """
-    EXTRA.check(where="--key")
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    try:
-        private: Any = load_pem_private_key(key.read_bytes(), password)
-        public = private.public_key()
-        algorithm = _algorithm(public)
-    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise _no_key(key, "a private EC key in PEM, with its password", error, MAKE_KEY) from error
-    signature = private.sign(_encoded(statement), algorithm)
+    private = _read_key(key, "private", password)
+    signature = private.sign(_encoded(statement), _algorithm(private))
     envelope = {
         "payload": base64.b64encode(statement).decode(),
         "payloadType": PAYLOAD_TYPE,
         "signatures": [{"sig": base64.b64encode(signature).decode(), "keyid": ""}],
     }
-    material = {"publicKey": {"hint": _hint(public)}, "tlogEntries": []}
+    material = {"publicKey": {"hint": _hint(private.public_key())}, "tlogEntries": []}
     bundle = {"mediaType": BUNDLE_TYPE, "verificationMaterial": material, "dsseEnvelope": envelope}
     return indented(bundle)
 
@@ -63,7 +63,8 @@ def statement_in(
         is_signed = "payload" in envelope
         payload = base64.b64decode(envelope["payload"]) if is_signed else data
         statement = plain_json(payload)
-        statement["predicate"], statement["subject"]  # or it is none
+        if lacking := OF_RECEIPT - statement["predicate"].keys():
+            raise LookupError(f"no {min(lacking)}")
     except (ValueError, LookupError, TypeError, AttributeError, binascii.Error) as error:
         raise TokflowError(
             where=where,
@@ -85,23 +86,35 @@ def statement_in(
 
 
 def _is_by(key: Path, envelope: Any, payload: bytes) -> bool:
-    EXTRA.check(where="--key")
+    public = _read_key(key, "public")
     from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    for of in envelope["signatures"] if envelope.get("payloadType") == PAYLOAD_TYPE else ():
+        with suppress(InvalidSignature):
+            public.verify(base64.b64decode(of["sig"]), _encoded(payload), _algorithm(public))
+            return True
+    return False
+
+
+def _read_key(path: Path, kind: Literal["private", "public"], password: bytes | None = None) -> Any:
+    EXTRA.check(where="--key")
+    from cryptography.hazmat.primitives import serialization
 
     try:
-        public: Any = load_pem_public_key(key.read_bytes())
-        algorithm = _algorithm(public)
-    except (OSError, ValueError, LookupError, AttributeError) as error:
-        remedy = "write it by `openssl ec -in key.pem -pubout -out key.pub`"
-        raise _no_key(key, "a public EC key in PEM", error, remedy) from error
-    for of in envelope["signatures"] if envelope.get("payloadType") == PAYLOAD_TYPE else ():
-        try:
-            public.verify(base64.b64decode(of["sig"]), _encoded(payload), algorithm)
-        except InvalidSignature:
-            continue
-        return True
-    return False
+        data = path.read_bytes()
+        if kind == "private":
+            key: Any = serialization.load_pem_private_key(data, password)
+        else:
+            key = serialization.load_pem_public_key(data)
+        _algorithm(key)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ConfigError(
+            where=f"--key {path}",
+            expected=f"a {kind} key in PEM, of the curve P-256, P-384 or P-521",
+            found=f"{type(error).__name__}: {error}",
+            remedy=REMEDIES[kind],
+        ) from error
+    return key
 
 
 def _encoded(payload: bytes) -> bytes:
@@ -109,12 +122,12 @@ def _encoded(payload: bytes) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
 
 
-def _algorithm(public: Any) -> Any:
+def _algorithm(key: Any) -> Any:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
 
     by_size: dict[int, Any] = {256: hashes.SHA256, 384: hashes.SHA384, 521: hashes.SHA512}
-    return ec.ECDSA(by_size[public.curve.key_size]())
+    return ec.ECDSA(by_size[key.curve.key_size]())
 
 
 def _hint(public: Any) -> str:
@@ -122,8 +135,3 @@ def _hint(public: Any) -> str:
 
     pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(pem).hexdigest()
-
-
-def _no_key(key: Path, expected: str, error: Exception, remedy: str) -> ConfigError:
-    found = f"{type(error).__name__}: {error}"
-    return ConfigError(where=f"--key {key}", expected=expected, found=found, remedy=remedy)

@@ -16,7 +16,7 @@ from tokflow.pipeline.declared import load_datasets
 from tokflow.pipeline.run import build_dataset
 from tokflow.record.checked import check_dataset, check_rebuilt, check_store
 from tokflow.record.receipt import leaves_of, merkle_root, statement_of
-from tokflow.record.signature import signed, statement_in
+from tokflow.record.signature import OF_RECEIPT, signed, statement_in
 from tokflow.store.manifest import MANIFEST_NAME, indented
 from tokflow.store.stored_outputs import opened
 from tokflow_tests.object_store import ObjectStore
@@ -222,7 +222,7 @@ def test_a_store_at_a_url_is_compared(object_store: ObjectStore, tmp_path: Path)
 def test_a_statement_is_signed_and_any_change_of_it_is_found(
     curve: ec.EllipticCurve, tmp_path: Path
 ):
-    statement = {"subject": [], "predicate": {"merkle_root": "ab"}}
+    statement = {"subject": [], "predicate": dict.fromkeys(sorted(OF_RECEIPT), "ab")}
     private, public = write_keys(tmp_path, curve, password=b"secret")
     bundle = signed(indented(statement), private, b"secret")
 
@@ -232,7 +232,10 @@ def test_a_statement_is_signed_and_any_change_of_it_is_found(
     fields = json.loads(bundle)
     fields["dsseEnvelope"]["payload"] = fields["dsseEnvelope"]["payload"].replace("A", "B", 1)
     (tmp_path / "other").mkdir()
+    del statement["predicate"]["leaves"]
+    other = signed(indented(statement), private, b"secret")
     for data, key in (
+        (other, public),
         (json.dumps(fields).encode(), public),
         (bundle, write_keys(tmp_path / "other", curve)[1]),
         (indented(statement), public),
@@ -245,7 +248,7 @@ def test_what_is_no_private_ec_key_is_refused(tmp_path: Path):
     private, public = write_keys(tmp_path, password=b"secret")
 
     for key, password in ((public, None), (private, b"wrong"), (private, None), (tmp_path, None)):
-        with pytest.raises(ConfigError, match="expected a private EC key in PEM"):
+        with pytest.raises(ConfigError, match="expected a private key in PEM"):
             signed(b"{}", key, password)
 
 
