@@ -8,16 +8,12 @@ from typing import Annotated
 import typer
 
 from tokflow.cli.options import Configs, Json, ProjectFolder, StoreName
-from tokflow.cli.receipt import ExportName, exports_of
+from tokflow.cli.receipt import ExportName, OutputFolder, exports_of
 from tokflow.cli.selection import select
 from tokflow.cli.terminal import print_json
 from tokflow.shown import counted
 from tokflow.store.atomic import new_file
 
-Folder = Annotated[
-    Path,
-    typer.Option("--output", "-o", metavar="DIR", help="Folder to write them into."),
-]
 Column = Annotated[
     str,
     typer.Option(
@@ -33,7 +29,7 @@ def main(
     store: StoreName = None,
     export: ExportName = None,
     column: Column = "url",
-    output: Folder = Path(),
+    output: OutputFolder = Path(),
     json: Json = False,
 ) -> None:
     """Write the drafts and the table, of the first export unless one is named; print their

@@ -259,9 +259,9 @@ def test_a_receipt_is_written_signed_and_verified_by_commands(tmp_path: Path):
     config = write_yaml(tmp_path, exports=["bin"])
     build(load_datasets(config)[0])
     private, public = write_keys(tmp_path)
-    receipt = tmp_path / "bin.json"
+    receipt = tmp_path / "out/small-bin.receipt.json"
 
-    written = run("receipt", "small", "--config", config, "--key", private, "-o", receipt)
+    written = run("receipt", "small", "--config", config, "--key", private, "-o", tmp_path / "out")
 
     assert written.exit_code == 0, written.output
     how = ["--receipt", receipt, "--key", public]
