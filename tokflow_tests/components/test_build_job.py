@@ -11,6 +11,7 @@ from tokflow.pipeline import lines
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw import config as raw_config
+from tokflow.store.beside import CARD_NAME
 from tokflow_tests.dagster_case import KEYS, QUIET, Case, checks, failure, is_built, reported, shown
 from tokflow_tests.wrong_engine import use_wrong_engine
 
@@ -239,4 +240,18 @@ def test_tokens_go_after_the_checks_and_later_runs_find_nothing_wrong(case: Case
         assert all(of.passed for of in checks(result))
 
     assert list((case.folder / "store/small/tokens").rglob("*.bin")) == []
+    assert case.not_fresh() == {}
+
+
+def test_a_run_writes_cards_and_another_licence_reports_nothing(case: Case):
+    case.attributes["card"] = {"license": "mit"}
+    build(case)
+    cards = [case.dataset.folder / f"exports/{of}/latest/{CARD_NAME}" for of in ("bin", "parquet")]
+    assert all("license: mit" in of.read_text() for of in cards)
+    case.attributes["card"] = {"license": "odc-by"}
+
+    result = build(case)
+
+    assert reported(case, result) == {}
+    assert all("license: odc-by" in of.read_text() for of in cards)
     assert case.not_fresh() == {}

@@ -14,9 +14,10 @@ from tokflow.record.beside import cards_of, read_card, write_cards
 from tokflow.record.card import card_text
 from tokflow.record.facts import facts_of
 from tokflow.store.beside import BESIDE, CARD_NAME, CROISSANT_NAME
+from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import problems_of, touched
-from tokflow_tests.tiny import TEXTS, build, declare, declare_small, write_raw
+from tokflow_tests.tiny import TEXTS, build, declare, declare_small, write_raw, write_yaml
 
 CARD = {
     "title": "Small texts",
@@ -216,3 +217,18 @@ def test_the_card_says_what_filters_left_out(tmp_path: Path):
 
     assert "| selection: not selected | 1 |" in text
     assert "| num_tokens >= 5 | 1 | 1 | 0 |" in text
+
+
+def test_a_run_writes_them_and_says_so_where_nothing_else_is_new(tmp_path: Path):
+    write_raw(tmp_path, TEXTS)
+    first = run("run", "--config", write_yaml(tmp_path, card=CARD))
+    assert first.exit_code == 0, first.output
+    readme = tmp_path / "store/small/exports/bin/latest" / CARD_NAME
+    assert "license: cc-by-4.0" in readme.read_text()
+
+    again = run("run", "--config", write_yaml(tmp_path, card={**CARD, "license": "mit"}))
+
+    said, nothing = again.stdout.splitlines()
+    assert said == "small: cards of 3 exports written"
+    assert nothing.startswith("small: nothing to do: 13 outputs")
+    assert "license: mit" in readme.read_text()
