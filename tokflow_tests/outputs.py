@@ -15,6 +15,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import BuildResult
 from tokflow.shown import shown_text, stands_for_url
+from tokflow.store.beside import CROISSANT_NAME
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, read_manifest, sealed
 from tokflow.store.remote.places import Place
 from tokflow.store.remote.remote_store import RemoteStore, store_at
@@ -73,7 +74,8 @@ NOTES = (Path(RUN_NAME).name, "hashes.jsonl", "checks.jsonl", "failures.json", *
 def content(folder: Path) -> dict[str, bytes]:
     """Return every file below `folder` by its path, but what tells of a run.
 
-    A commit of Lance, which has its time, is b"", and the manifest without what it says of it.
+    A commit of Lance, which has its time, is b"", and the manifest and the Croissant description
+    are without what they say of it.
     """
     return {
         path.relative_to(folder).as_posix(): _without_commits(path)
@@ -86,9 +88,13 @@ def _without_commits(path: Path) -> bytes:
     if path.parent.name == "_versions":
         return b""
     data = path.read_bytes()
-    if not path.match(MANIFEST_NAME) or b"/_versions/" not in data:
+    is_of_files = path.match(MANIFEST_NAME) or path.match(CROISSANT_NAME)
+    if not is_of_files or b"/_versions/" not in data:
         return data
     fields = json.loads(data)
+    if path.match(CROISSANT_NAME):  # which has the digest of the manifest, too
+        files = [of for of in fields["distribution"] if "/_versions/" not in of["@id"]]
+        return json.dumps({**fields, "digest": None, "distribution": files[1:]}).encode()
     files = {name: entry for name, entry in fields["files"].items() if "/_versions/" not in name}
     return json.dumps({**fields, "digest": None, "files": files}).encode()
 
