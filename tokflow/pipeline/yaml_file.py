@@ -100,7 +100,7 @@ def each_dataset(
 def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     defaults, own = _written_out(defaults), _written_out(own)
     result = {**defaults, **own}
-    for section in own.keys() & defaults.keys():
+    for section in own.keys() & defaults.keys() - {"strata"}:  # whose order decides
         both = defaults[section], own[section]
         if all(isinstance(of, Mapping) for of in both):
             kinds = [of["kind"] for of in both if section == "tokenizer" and "kind" in of]

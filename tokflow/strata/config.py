@@ -58,8 +58,12 @@ def as_strata(strata: object) -> object:
     ):
         return strata
     if strata is None or isinstance(strata, Mapping):
-        named = (strata or {}).items()
-        return {"expressions": {of: str(by) if isinstance(by, bool) else by for of, by in named}}
+        for name, by in (strata or {}).items():
+            if not isinstance(by, str | bool):
+                remedy = "write it as text"
+                expected = "an expression, or true"
+                raise ConfigError(where=name, expected=expected, found=repr(by), remedy=remedy)
+        return {"expressions": {name: str(by) for name, by in (strata or {}).items()}}
     raise ConfigError(
         where="",
         expected="names with expressions, such as {hq: number(score) >= 3, rest: true}",

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import yaml
 
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
@@ -17,7 +18,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.status import file_statuses
 from tokflow_tests.outputs import problems_of
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source, documents_of
-from tokflow_tests.tiny import build
+from tokflow_tests.tiny import build, load_dataset
 
 STRATA = {"long": "num_chars >= 8", "some": "num_chars >= 5"}
 PARTS = {"parts": {"train": {"hash_fraction": 0.7}, "validation": {"hash_fraction": 0.3}}}
@@ -153,6 +154,26 @@ def test_parts_have_the_tokens_that_are_given_for_each(tmp_path: Path):
     )
     assert sum(validation.values()) == 50
     assert abs(validation["w"] - 50 * train["w"] / sum(train.values())) <= 1
+
+
+def test_strata_of_two_datasets_of_one_name_are_refused(tmp_path: Path):
+    declared(tmp_path, {"sources": {"w": {"weight": 1}}})
+    text = (tmp_path / "w.yaml").read_text()
+    (tmp_path / "other.yaml").write_text(text.replace("w/*.jsonl", "c/*.jsonl"))
+    fields = yaml.safe_load((tmp_path / "mixed.yaml").read_text())
+    sources = {
+        of: {"weight": 1, "config": f"{file}.yaml"}
+        for of, file in (("w.long", "w"), ("w.some", "other"))
+    }
+    (tmp_path / "mixed.yaml").write_text(
+        yaml.safe_dump({**fields, "mixture": {"sources": sources}})
+    )
+
+    with pytest.raises(ConfigError, match="found another of this name"):
+        load_dataset(tmp_path / "mixed.yaml")
+    fields["mixture"]["sources"] = {of: {"weight": 1, "config": "w.yaml"} for of in sources}
+    (tmp_path / "mixed.yaml").write_text(yaml.safe_dump(fields))
+    assert [of.name for of in load_dataset(tmp_path / "mixed.yaml").sources] == ["w"]
 
 
 @pytest.mark.parametrize(

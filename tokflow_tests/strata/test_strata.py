@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tokflow.audit.dataframes import pieces_of
 from tokflow.audit.trace import trace_document
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.cli.closing_summary import left_out
 from tokflow.errors import ConfigError
+from tokflow.exports.config import DeclaredExports
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declared import load_datasets
 from tokflow.pipeline.describe import statistics_of
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
@@ -155,14 +158,19 @@ def test_packing_of_a_part_is_that_of_its_strata_unless_one_has_its_own(tmp_path
     split = {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}
     parts = {"validation": {"sequence_length": 2}, "validation.en": {"sequence_length": 8}}
     packing = {"sequence_length": 4, "parts": parts}
-    dataset = with_strata(
-        tmp_path, STRATA, split=split, packing=packing, exports=["parquet", "bin", "llmc"]
-    )
+    own = {"parts": {"validation": {"sequence_length": 16}, "train.en": {"sequence_length": 1}}}
+    exports = ["parquet", "llmc", {"format": "jsonl", "packing": own}]
+    dataset = with_strata(tmp_path, STRATA, split=split, packing=packing, exports=exports)
     build(dataset)
 
     names = [f"{part}.{of}" for part in ("train", "validation") for of in STRATA]
-    lengths = [dataset.packing.of_part(name).sequence_length for name in names]
-    assert (dataset.parts, lengths) == (tuple(names), [4, 4, 4, 2, 8, 2])
+    declared_exports = dataset.of(DeclaredExports)
+    lengths = [
+        [packing.of_part(name).sequence_length for name in names]
+        for packing in map(declared_exports.packing_of, declared_exports.configs)
+    ]
+    assert dataset.parts == tuple(names)
+    assert lengths == [[4, 4, 4, 2, 8, 2]] * 2 + [[4, 1, 4, 16, 16, 16]]
     files = graph_of(dataset).named("export", "llmc").manifest().files
     assert "tiny_val.en_000000.bin" in files
     assert problems_of(dataset) == []
@@ -188,13 +196,25 @@ def test_the_report_has_a_row_for_each_stratum(tmp_path: Path):
     assert b"train.gold" in page
 
 
+def test_strata_stand_in_place_of_those_of_the_defaults_for_their_order_decides(tmp_path: Path):
+    datasets = {"a": {}, "b": {"strata": {"best": "num_chars > 9", "rest": True}}}
+    raw, strata = {"files": "*.txt"}, {"long": "num_chars > 5", "rest": True}
+    defaults = {"raw": raw, "tokenizer": "bytes", "strata": strata}
+    path = tmp_path / "both.yaml"
+    path.write_text(yaml.safe_dump({"defaults": defaults, "datasets": datasets}))
+
+    a, b = load_datasets(path)
+
+    assert (a.parts, b.parts) == (("train.long", "train.rest"), ("train.best", "train.rest"))
+
+
 @pytest.mark.parametrize(
     ("strata", "where"),
     [
         ({"a.b": True}, "test: strata"),
         ({"en": "lan == 'en'"}, "test: strata.en: character 1"),
         ({"once": "not duplicate"}, "test: strata.once"),
-        ({"en": 3}, "test: strata.expressions.en"),
+        ({"en": 3}, "test: strata.en"),
         (["lang == 'en'"], "test: strata"),
     ],
 )
