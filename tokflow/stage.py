@@ -342,6 +342,11 @@ class Stage:
         again if they were dropped; of what is made of all partitions it is so anyway."""
         return False
 
+    def keeps_all(self, making: Making) -> bool:
+        """Return whether its output leaves out no document, whichever there are in its tokens: a
+        selection that a split need not be made again for."""
+        return False
+
     def spare_files(self, manifest: Manifest) -> list[str]:
         """Return files of an output that may go once all exports stand, by their names."""
         return []

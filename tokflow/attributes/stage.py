@@ -60,9 +60,9 @@ class AttributesStage(Stage):
             return _recipe(_config(making), {"module": source.sha256, "texts": texts}, {})
         parents = {"tokens": making.input("tokens").fingerprint}
         if _config(making).evaluation:
-            decides = {"evaluation": source.named_digest(), "text": _config(making).text}
+            decides = {"evaluation": named_digest(source.files), "text": _config(making).text}
             return _recipe(_config(making), decides, parents)
-        return _recipe(_config(making), {"tables": source.digest(_raw_files(making))}, parents)
+        return _recipe(_config(making), {"tables": source.digest(raw_files_of(making))}, parents)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the attributes of any shard."""
@@ -85,7 +85,7 @@ class AttributesStage(Stage):
             files = dict(source.files)
             aligned = partial(compare, shard, config, files, making.opened("tokenizer"))
         else:
-            files = source.of(_raw_files(making))
+            files = source.of(raw_files_of(making))
             aligned = partial(align, shard, config, files, name, are_own=source.are_own)
         return WholeWriter(partial(write_attributes, shard, name, aligned, recipe=making.recipe))
 
@@ -141,11 +141,6 @@ class _Tables:
         """Return the digest of the tables of some raw files."""
         return _digest_of(self.of(raw_files)) if self.are_own else self._digest_of_all
 
-    def named_digest(self) -> str:
-        """Return the digest of all tables and of their names."""
-        each = (f"{key}\0{of.sha256}" for key, of in self.files.items())
-        return hashlib.sha256("\n".join(each).encode()).hexdigest()
-
     @cached_property
     def _digest_of_all(self) -> str:
         return _digest_of(self.files)
@@ -155,7 +150,13 @@ def _digest_of(files: Mapping[str, RawFile]) -> str:
     return hashlib.sha256("\n".join(of.sha256 for of in files.values()).encode()).hexdigest()
 
 
-def _raw_files(making: Making) -> list[str]:
+def named_digest(files: Mapping[str, RawFile]) -> str:
+    """Return the digest of files and of their names."""
+    each = (f"{key}\0{of.sha256}" for key, of in files.items())
+    return hashlib.sha256("\n".join(each).encode()).hexdigest()
+
+
+def raw_files_of(making: Making) -> list[str]:
     """Return the keys of the raw files of a partition."""
     return [of.key for of in making.graph.partitions[making.key]]
 
@@ -180,17 +181,7 @@ def _source_of(making: Making) -> _Tables | UserFunction:
 def _tables(graph: Graph, name: str, config: AttributeConfig) -> _Tables:
     """Return the tables of an attribute, hashed. Raises: ConfigError, RawFileError."""
     where = f"attributes.{name}.{'evaluation' if config.evaluation else 'files'}"
-    patterns = config.evaluation or config.files
-    try:
-        sources = list_raw(RawConfig(files=patterns), base=graph.dataset.base).sources
-    except ConfigError as error:
-        raise relocated(error, where) from None
-    if far := [key for key, of in sources.items() if not of.is_local]:
-        raise ConfigError(
-            where=where, expected="files of this disk", found=far[0], remedy="copy them here"
-        )
-    paths = {key: Path(of.url) for key, of in sources.items()}
-    files = hash_files(paths, store=graph.dataset.folder)
+    files = tables_of(config.evaluation or config.files, graph.dataset, where)
     if config.evaluation:
         return _Tables(files, are_own=False)
     raw_files = {_stem(key): key for key in graph.sources}
@@ -204,6 +195,23 @@ def _tables(graph: Graph, name: str, config: AttributeConfig) -> _Tables:
             remedy="name the tables as the raw files, or align by another `key`",
         )
     return _Tables(of_raw if are_own else files, are_own)
+
+
+def tables_of(patterns: tuple[str, ...], dataset: DatasetConfig, where: str) -> dict[str, RawFile]:
+    """Return the files that paths and patterns of a YAML name, by their keys, hashed.
+
+    Raises: ConfigError where there are none, and for files elsewhere; RawFileError.
+    """
+    try:
+        sources = list_raw(RawConfig(files=patterns), base=dataset.base).sources
+    except ConfigError as error:
+        raise relocated(error, where) from None
+    if far := [key for key, of in sources.items() if not of.is_local]:
+        raise ConfigError(
+            where=where, expected="files of this disk", found=far[0], remedy="copy them here"
+        )
+    paths = {key: Path(of.url) for key, of in sources.items()}
+    return hash_files(paths, store=dataset.folder)
 
 
 def _stem(key: str) -> str:

@@ -65,7 +65,7 @@ def align(
     values that are not what the config says, and own tables without a row of any document;
     ChangedFileError for one that changed after it was hashed.
     """
-    own, columns = _keys_of(shard, config.key), tuple(config.columns.items())
+    own, columns = keys_of(shard, config.key), tuple(config.columns.items())
     if config.key == "row":  # it counts in each raw file
         each = {key: _keyed((file,), "row", own.type, columns) for key, file in files.items()}
         moved = [to_numpy(keys) + shard.origins.row_of(of, 0) for of, (_, keys) in each.items()]
@@ -104,7 +104,7 @@ def as_declared(table: pa.Table, columns: Columns, where: str) -> pa.Table:
     return pa.table(found, schema=pa.schema({column: TYPES[kind] for column, kind in columns}))
 
 
-def _keys_of(shard: TokenShard, key: str) -> pa.Array:
+def keys_of(shard: TokenShard, key: str) -> pa.Array:
     """Return the key of each document of a shard."""
     if key in OWN_KEYS:
         return shard.documents([key])[key].combine_chunks()
@@ -121,9 +121,9 @@ def _keyed(
     """
     tables, keys = [], []
     for file in files:
-        table = _read(file.path, key, key_type, columns)
+        table = read_columns(file.path, key, key_type, columns)
         check_unchanged(file)
-        keys.append(_as_keys(table[key].combine_chunks(), key_type, str(file.path)))
+        keys.append(as_keys(table[key].combine_chunks(), key_type, str(file.path)))
         tables.append(as_declared(table, columns, str(file.path)))
     all_keys = pa.chunked_array(keys).combine_chunks()
     encoded = all_keys.dictionary_encode()
@@ -140,7 +140,7 @@ def _keyed(
     return pa.concat_tables(tables), all_keys
 
 
-def _as_keys(found: pa.Array, wanted: pa.DataType, where: str) -> pa.Array:
+def as_keys(found: pa.Array, wanted: pa.DataType, where: str) -> pa.Array:
     """Return the keys of a table in the type of those of documents. Raises: ConfigError."""
     if found.null_count:
         raise ConfigError(
@@ -187,23 +187,23 @@ def _of_kind(values: pa.Array, kind: Kind, where: str) -> pa.Array:
     return pc.if_else(pc.is_finite(cast), cast, None) if kind == "number" else cast
 
 
-def _read(path: Path, key: str, key_type: pa.DataType, columns: Columns) -> pa.Table:
+def read_columns(path: Path, key: str, key_type: pa.DataType, columns: Columns) -> pa.Table:
     """Return the key and the columns of one table. Raises: ConfigError."""
-    kinds = ", ".join(f"{column} ({kind})" for column, kind in columns)
+    kinds = ", ".join([key, *(f"{column} ({kind})" for column, kind in columns)])
     key_type = pa.int64() if key_type == pa.int64() else pa.string()
     types = {key: key_type, **{column: TYPES[kind] for column, kind in columns}}
     try:
         table = _table(path, types)
         missing = [name for name in types if name not in table.column_names]
-        found = ", ".join(table.column_names) + f", without {', '.join(missing)}"
+        found = f"{', '.join(table.column_names) or 'columns'}, without {', '.join(missing)}"
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError) as error:
         missing, found = [key], str(error).splitlines()[0]
     if missing:
         raise ConfigError(
             where=str(path),
-            expected=f"a table of parquet, jsonl or csv with {key}, {kinds}",
+            expected=f"a table of parquet, jsonl or csv with {kinds}",
             found=found,
-            remedy="correct the file, or `attributes`",
+            remedy="correct the file, or the names that the YAML has for its columns",
         )
     return table
 

@@ -25,8 +25,8 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.selection.expression import Expression
-from tokflow.selection.left_out import documents_of, rule_against
-from tokflow.selection.stage import SELECTION, columns_over
+from tokflow.selection.left_out import documents_of
+from tokflow.selection.stage import SELECTION, columns_over, why_left_out
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_numpy
@@ -247,8 +247,8 @@ class DocumentTrace:
     pieces: Sequence[Mapping[str, Any]] = ()
     """Its pieces: part, char_start, num_chars, num_tokens; one, unless the split cuts it."""
     why_not: str | None = None
-    """Reason why it is in no part: what is wrong with it, or the rule of `select` that leaves it
-    out, or that it is in no stratum; None where it is in a part."""
+    """Reason why it is in no part: what is wrong with it, the list that excludes it or the rule
+    of `select` that leaves it out, or that it is in no stratum; None where it is in a part."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values of the columns that `select` and `strata` name."""
 
@@ -282,8 +282,7 @@ def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
         values |= _values(strata, together(dataset.strata.over(dataset)), shard, document)
     if SELECTION in graph.stages and SELECTION.variants(dataset):
         selection = graph.output(SELECTION.name, key)
-        rule = rule_against(selection.open(), document)
-        why_not = f"left out by select: {rule}" if rule else why_not
+        why_not = why_left_out(selection, selection.open(), document) or why_not
         values |= _values(selection, dataset.select.over(dataset), shard, document)
     return DocumentTrace(
         raw_file=raw_file,

@@ -13,6 +13,7 @@ from tokflow.cli.terminal import (
     shown_path,
 )
 from tokflow.errors import first_five
+from tokflow.exclusion.stage import EXCLUSION
 from tokflow.exports import Export
 from tokflow.exports.config import PRESETS
 from tokflow.pipeline.dataset import Dataset
@@ -225,7 +226,13 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     if built.left_out:
         yield described_left_out(built.left_out)
     if selections := built.of(SELECTION.name):
-        yield from _not_selected(selections)
+        yield from _not_selected(dataset, selections)
+    for made in built.of(EXCLUSION.name):
+        if num := made.manifest.counts["num_unused_rows"]:
+            unused = made.manifest.details["unused"].items()
+            some = [f"{name}, row {row}" for name, rows in unused for row in rows]
+            rows = f"{counted(num, 'row')} of {made.manifest.counts['num_list_rows']:,}"
+            yield f"exclude: {rows} of the lists name no document ({first_five(some)})"
     if num_left_out := _counts(built, "tokens")["num_left_out"]:
         yield f"left out by {dataset.documents.transform}: {counted(num_left_out, 'record')}"
     reached = [
@@ -245,21 +252,24 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
             yield f"tokenizer: {num:,} ids of the {asked:,} asked for: the text has no more"
 
 
-def _not_selected(selections: Sequence[StageResult]) -> Iterator[str]:
-    """Yield what `select` keeps of all files, and of those of which it keeps the least."""
+def _not_selected(dataset: Dataset, selections: Sequence[StageResult]) -> Iterator[str]:
+    """Yield what `exclude` and `select` keep of all files, and of those of which they keep the
+    least."""
     of_files = {made.output.name: describe(made.manifest).whole for made in selections}
     total = describe_all(made.manifest for made in selections)
     if total is None or not total.whole["num_unselected"]:
         return
     kept, left_out = total.whole["num_documents"], total.whole["num_unselected"]
+    asked = {"exclude": dataset.exclude.path, "select": dataset.select.expression.strip()}
+    by = " and ".join(name for name, of in asked.items() if of)
     if not kept:
-        yield f"warning: select keeps none of {counted(left_out, 'document')}"
+        yield f"warning: {by} keeps none of {counted(left_out, 'document')}"
         return
     least = sorted(of_files, key=lambda name: (of_files[name]["kept_fraction"], name))
     shares = [f"{of} {formatted('kept_fraction', of_files[of]['kept_fraction'])}" for of in least]
     share = formatted("kept_fraction", total.whole["kept_fraction"])
     yield (
-        f"left out by select: {counted(left_out, 'document')} of {kept + left_out:,}; kept: "
+        f"left out by {by}: {counted(left_out, 'document')} of {kept + left_out:,}; kept: "
         f"{share} of the tokens ({first_five(shares)})"
     )
 

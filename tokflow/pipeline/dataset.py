@@ -10,6 +10,7 @@ import pydantic
 from tokflow.attributes.config import AttributeConfig, DeclaredAttributes
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
+from tokflow.exclusion.config import ExcludeConfig, as_exclude
 from tokflow.exports.config import (
     DeclaredExports,
     ExportConfig,
@@ -92,6 +93,16 @@ class Dataset(Config):
     near_duplicates: NearDuplicatesConfig = NearDuplicatesConfig()
     """Texts that are nearly the same: `{threshold: 0.7}` finds them, and `select: not
     near_duplicate` leaves out all but one."""
+    exclude: Annotated[
+        ExcludeConfig,
+        pydantic.BeforeValidator(
+            as_exclude, json_schema_input_type=ExcludeConfig | str | list[str]
+        ),
+        pydantic.Field(examples=["lists/removal_requests.csv"]),
+    ] = ExcludeConfig()
+    """Documents to take out of every part and export, as lists name them: a path or pattern, or
+    `{path: requests.csv, by: url, copies: true}`; default: none. Another list makes no token
+    again."""
     select: Annotated[
         SelectConfig,
         pydantic.BeforeValidator(as_select, json_schema_input_type=SelectConfig | str),
@@ -261,6 +272,7 @@ class Dataset(Config):
                 self.of(DeclaredAttributes).check(self.documents)
             except ConfigError as error:
                 raise within("attributes", error) from None
+        self.exclude.check_over(self.documents)
         if self.select.expression.strip():
             try:
                 self.select.over(self)

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from tokflow.attributes.stage import ATTRIBUTES
+from tokflow.exclusion.stage import EXCLUSION
 from tokflow.exports.stage import EXPORT
 from tokflow.near_duplicates.stage import NEAR_DUPLICATES, SIGNATURES
 from tokflow.selection.stage import SELECTION
@@ -19,6 +20,7 @@ STAGES: tuple[Stage, ...] = (
     ATTRIBUTES,
     SIGNATURES,
     NEAR_DUPLICATES,
+    EXCLUSION,
     SELECTION,
     STRATA,
     SPLIT,

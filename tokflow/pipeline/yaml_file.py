@@ -41,6 +41,7 @@ OF_SOURCES = (
         "tokenizer",
         "attributes",
         "near_duplicates",
+        "exclude",
         "select",
         "strata",
         "split",

@@ -42,11 +42,13 @@ class SelectConfig(Config):
     """
 
     def over(self, dataset: DatasetConfig) -> "Expression":
-        """Return the expression, of which there is one, over the columns of a dataset.
+        """Return the expression over the columns of a dataset.
 
         Raises: ConfigError where it is wrong.
         """
-        return expression_over(dataset, self.expression)
+        from tokflow.selection.expression import ALL
+
+        return expression_over(dataset, self.expression) if self.expression.strip() else ALL
 
 
 def expression_over(dataset: DatasetConfig, text: str) -> "Expression":

@@ -117,6 +117,10 @@ class Expression:
     quantiles: tuple[Quantile, ...]
 
 
+ALL = Expression(text="", rules=(), copies=(), names=(), quantiles=())
+"""That which keeps every document, where there is none."""
+
+
 def parse(text: str, columns: Mapping[str, Kind]) -> Expression:
     """Return an expression over columns of these kinds.
 

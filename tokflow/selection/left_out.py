@@ -1,6 +1,7 @@
 """Which documents of a token shard a selection keeps, and why the others go."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -47,6 +48,10 @@ COPIES_SCHEMA = pa.schema(
 """One row per document that goes for the sake of another, where `select` says `not duplicate` or
 `not near_duplicate`. document: its index in documents.parquet; raw_file, row: the one that stays;
 similarity: Jaccard of their n-grams, 1 of equal texts."""
+
+EXCLUDED = "excluded: "
+"""What a rule begins with that stands for the documents that lists exclude for one reason; the
+reason follows."""
 
 SUMS = ("num_chars", "num_tokens")
 
@@ -120,6 +125,18 @@ def says_no_of(answers: Sequence[pa.BooleanArray], shard: TokenShard) -> npt.NDA
     return found
 
 
+def are_excluded(shard: TokenShard, excluded: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return whether each document of a shard is excluded for each reason, those sorted;
+    (num_reasons, num_documents). `excluded`: what is of its raw files, in EXCLUDED_SCHEMA."""
+    rows = to_numpy(shard.documents(["row"])["row"])
+    named = zip(excluded["raw_file"].to_pylist(), excluded["row"].to_pylist(), strict=True)
+    places = np.searchsorted(rows, [shard.origins.row_of(*of) for of in named])
+    _, numbers = np.unique(excluded["reason"].to_pylist(), return_inverse=True)
+    found = np.zeros((numbers.max(initial=-1) + 1, len(rows)), dtype=bool)
+    found[numbers, places] = True
+    return found
+
+
 def write_selection(
     shard: TokenShard,
     expression: str,
@@ -129,15 +146,16 @@ def write_selection(
     attributes: Mapping[str, Column],
     quantiles: Mapping[str, float | None],
     copies: "NeedlessDocuments | None",
+    excluded: pa.Table | None = None,
     recipe: Recipe,
 ) -> None:
     """Write the selection of one shard into the empty `folder`, manifest last: what is left out and
     by which rule. `quantiles`: those over all files; `copies`: documents that all rules keep, and
-    that go for the sake of another."""
-    from tokflow.selection.expression import parse
+    that go for the sake of another; `excluded`: those that lists name, in EXCLUDED_SCHEMA."""
+    from tokflow.selection.expression import ALL, parse
 
     started = time.perf_counter()
-    asked = parse(expression, columns)
+    asked = parse(expression, columns) if expression.strip() else ALL
     documents, answers = answers_of(shard, asked, attributes, quantiles)
     says_no = says_no_of(answers, shard)
     tables = {}
@@ -146,19 +164,26 @@ def write_selection(
         of_copies[np.where(copies.are_exact, 0, -1), copies.documents] = True
         says_no = np.concatenate([says_no, of_copies])
         tables[COPIES_NAME] = copies.table(COPIES_SCHEMA)
+    reasons = np.unique(excluded["reason"].to_pylist()).tolist() if excluded else []
+    if excluded:
+        says_no = np.concatenate([are_excluded(shard, excluded), says_no])
     left_out = np.flatnonzero(says_no.any(axis=0))
-    first = says_no.argmax(axis=0)[left_out].astype(np.int16)
-    tables[LEFT_OUT_NAME] = make_table({"document": left_out, "rule": first}, LEFT_OUT_SCHEMA)
+    of_left_out = says_no[:, left_out]
+    first = of_left_out.argmax(axis=0) if len(left_out) else left_out
+    tables[LEFT_OUT_NAME] = make_table(
+        {"document": left_out, "rule": first.astype(np.int16)}, LEFT_OUT_SCHEMA
+    )
     known = {
         name: write_table(folder / name, table, rows_per_group=ROWS_PER_GROUP)
         for name, table in tables.items()
     }
-    rules = [*(rule.text for rule in asked.rules), *(f"not {of}" for of in asked.copies)]
+    rules = [*(f"{EXCLUDED}{of}" for of in reasons), *(rule.text for rule in asked.rules)]
+    rules += [f"not {of}" for of in asked.copies]
     manifest = Manifest(
         recipe=recipe,
         dataset=shard.manifest.dataset,
         partition=shard.manifest.partition,
-        counts=_counts(documents, answers, says_no),
+        counts=_counts(documents, [*[None] * len(reasons), *answers], says_no),
         details={"rules": rules},
         files=checksums(folder, known=known),
     )
@@ -166,9 +191,12 @@ def write_selection(
 
 
 def _counts(
-    documents: "KnownValues", answers: Sequence[pa.BooleanArray], says_no: npt.NDArray[np.bool_]
+    documents: "KnownValues",
+    answers: Sequence[pa.BooleanArray | None],
+    says_no: npt.NDArray[np.bool_],
 ) -> dict[str, int]:
-    """Return what is kept and what is left out, and the counts of each rule and of copies."""
+    """Return what is kept and what is left out, and the counts of each rule and of copies.
+    `answers`: those of rules that are no expression are None, or missing at the end."""
     num_rules_against = says_no.sum(axis=0)
     left_out = np.flatnonzero(num_rules_against)
     num_documents = len(num_rules_against)
@@ -178,7 +206,7 @@ def _counts(
         of_left_out = int(numbers[left_out].sum())
         counts[name] = int(numbers.sum()) - of_left_out
         counts[f"{name}_unselected"] = of_left_out
-    num_unknown = [answer.null_count for answer in answers]
+    num_unknown = [answer.null_count if answer is not None else 0 for answer in answers]
     num_unknown += [0] * (len(says_no) - len(answers))
     for number, (unknown, no) in enumerate(zip(num_unknown, says_no, strict=True)):
         alone = np.count_nonzero(no & (num_rules_against == 1))
@@ -205,10 +233,13 @@ def rule_against(stored: StoredOutput, document: int) -> str | None:
 
 
 def rule_rows(manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
-    """Return a row for each rule of the selections of a dataset, their counts added up."""
-    rules: list[str] = manifests[0].details["rules"] if manifests else []
-    return [
-        {"rule": rule}
-        | {name: sum(of.counts[f"{number}.{name}"] for of in manifests) for name in OF_RULE}
-        for number, rule in enumerate(rules)
-    ]
+    """Return a row for each rule of the selections of a dataset, their counts added up; those of
+    exclusions, which not every selection has, come first."""
+    counts: dict[str, Counter[str]] = {}
+    for of in manifests:
+        for number, rule in enumerate(of.details["rules"]):
+            own = {name: of.counts[f"{number}.{name}"] for name in OF_RULE}
+            counts.setdefault(rule, Counter()).update(own)
+    rules = sorted(of for of in counts if of.startswith(EXCLUDED))
+    rules += [of for of in counts if of not in rules]
+    return [{"rule": rule, **counts[rule]} for rule in rules]

@@ -10,14 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.attributes.config import DeclaredAttributes
-from tokflow.attributes.stage import ATTRIBUTES
+from tokflow.attributes.stage import ATTRIBUTES, raw_files_of
+from tokflow.exclusion.stage import EXCLUSION, excludes, exclusion_of
 from tokflow.near_duplicates.stage import NEAR_DUPLICATES
 from tokflow.selection.config import SelectConfig, columns_of
 from tokflow.selection.left_out import (
+    EXCLUDED,
     LEFT_OUT_NAME,
     Column,
     answers_of,
+    are_excluded,
     documents_of,
+    rule_against,
     says_no_of,
     write_selection,
 )
@@ -46,31 +50,38 @@ SELECTION_VERSION = 1
 
 
 class SelectionStage(Stage):
-    """The selection of the documents of each token shard."""
+    """The selection of the documents of each token shard: without those that are excluded."""
 
     name = "selection"
     gives = "selection"
     cost = Cost(0.02)
 
     def variants(self, dataset: DatasetConfig) -> Mapping[str, SelectConfig]:
-        """Return the config, where it has an expression."""
+        """Return the config, where it has an expression, or lists exclude documents."""
         config = dataset.of(SelectConfig)
-        return {"": config} if config.expression.strip() else {}
+        return {"": config} if config.expression.strip() or excludes(dataset) else {}
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
-        """Return what the expression is over, and the pairs of copies."""
+        """Return what the expression is over, the pairs of copies, and what is excluded."""
         expression = _expression(dataset)
         pairs = [Input(stage=NEAR_DUPLICATES.name)] * ("near_duplicate" in expression.copies)
-        return [*inputs_over(dataset, expression), *pairs]
+        excluded = [Input(stage=EXCLUSION.name)] * excludes(dataset)
+        return [*inputs_over(dataset, expression), *pairs, *excluded]
 
     def recipe(self, making: Making) -> Recipe:
-        """Return what decides a selection: the tokens and the expression."""
+        """Return what decides a selection: the tokens, the expression, and which of the documents
+        are excluded."""
         expression = _expression(making.graph.dataset)
-        pairs = _pairs_of(making, expression)
+        pairs, exclusion = _pairs_of(making, expression), exclusion_of(making)
+        excluded = exclusion.digest(raw_files_of(making)) if exclusion else ""
         return Recipe(
             stage=self.name,
             version=SELECTION_VERSION,
-            config={"expression": expression.text, **decided_over(making, expression)},
+            config={
+                "expression": expression.text,
+                **({"excluded": excluded} if excluded else {}),
+                **decided_over(making, expression),
+            },
             parents={
                 **({NEAR_DUPLICATES.name: pairs.fingerprint} if pairs else {}),
                 "tokens": making.input("tokens").fingerprint,
@@ -85,7 +96,7 @@ class SelectionStage(Stage):
     def writer(self, making: Making) -> Writer:
         """Return what asks the expression of each document."""
         expression = _expression(making.graph.dataset)
-        files = files_over(making, expression)
+        files, exclusion = files_over(making, expression), exclusion_of(making)
         return WholeWriter(
             partial(
                 write_selection,
@@ -95,6 +106,7 @@ class SelectionStage(Stage):
                 attributes=columns_over(making, expression),
                 quantiles=files.quantiles if files else {},
                 copies=files.copies.get(making.key) if files else None,
+                excluded=exclusion.of(raw_files_of(making)) if exclusion else None,
                 recipe=making.recipe,
             )
         )
@@ -106,14 +118,31 @@ class SelectionStage(Stage):
         is_kept[to_numpy(read_table(stored.file(LEFT_OUT_NAME), ["document"])["document"])] = False
         return is_kept
 
+    def keeps_all(self, making: Making) -> bool:
+        """Return whether there is no expression, and no document of the partition is excluded."""
+        exclusion, is_asked = exclusion_of(making), _expression(making.graph.dataset).text
+        return exclusion is not None and not (is_asked or exclusion.digest(raw_files_of(making)))
+
     def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
-        return (
-            f"Which documents are kept:\n\n    {_expression(dataset).text}\n\nNo token is copied."
-        )
+        text = _expression(dataset).text or "all but what `exclude` names"
+        return f"Which documents are kept:\n\n    {text}\n\nNo token is copied."
 
 
 SELECTION = SelectionStage()
+
+
+def why_left_out(selection: Making, stored: StoredOutput, document: int) -> str | None:
+    """Return why a selection, which is stored, leaves out a document, with the row of a list that
+    names it, or the document that stays; None where it is kept."""
+    rule = rule_against(stored, document)
+    if rule is None or not rule.startswith(EXCLUDED):
+        return rule and f"left out by select: {rule}"
+    shard: TokenShard = selection.opened("tokens")
+    rows = to_numpy(shard.documents(["row"])["row"])[document : document + 1]
+    files, [row] = shard.origins.of_rows(rows)
+    exclusion = exclusion_of(selection)
+    return rule + (f" ({exclusion.named_by(files[0].as_py(), row)})" if exclusion else "")
 
 
 @dataclass(frozen=True)
@@ -156,9 +185,13 @@ class AllFiles:
         from tokflow.near_duplicates.copies import find_copies
 
         are_kept: list[npt.NDArray[np.bool_]] = []
+        exclusion = exclusion_of(self.making)
         for shard, columns in self._inputs.values():
             _, answers = answers_of(shard, self.expression, columns, self.quantiles)
-            are_kept.append(np.logical_not(says_no_of(answers, shard).any(axis=0)))
+            says_no = says_no_of(answers, shard).any(axis=0)
+            if exclusion is not None:
+                says_no |= are_excluded(shard, exclusion.of(shard.origins.raw_files)).any(axis=0)
+            are_kept.append(np.logical_not(says_no))
         shards = {key: shard for key, (shard, _) in self._inputs.items()}
         has_pairs = _pairs_of(self.making, self.expression) is not None
         pairs = self.making.opened(NEAR_DUPLICATES.name) if has_pairs else None
@@ -198,8 +231,10 @@ def files_over(making: Making, expression: "Expression") -> AllFiles | None:
             making.inputs("tokens"),
             *(making.inputs(ATTRIBUTES.name, of) for of in names),
         ]
-        of_files = (made.fingerprint for inputs in all_inputs for made in inputs.values())
-        digest = hashlib.sha256("\n".join(of_files).encode()).hexdigest()
+        decides = [made.fingerprint for inputs in all_inputs for made in inputs.values()]
+        exclusion = exclusion_of(making) if expression.copies else None
+        decides += [exclusion.digest()] if exclusion else []
+        digest = hashlib.sha256("\n".join(decides).encode()).hexdigest()
         return AllFiles(making, expression, digest)
 
     key = "all files", expression.text

@@ -59,7 +59,7 @@ class SplitStage(Stage):
         """Return what decides a split: the tokens, the rule, and where the file stands."""
         of_all = making.graph.shared((self, "recipe"), partial(_recipe_of_all, making))
         giving = stages_giving(making.graph.dataset, "selection", "strata")
-        stages = ["tokens", *(of.name for of in giving)]
+        stages = ["tokens", *(of.name for of in giving if not of.keeps_all(making))]
         parents = {name: making.input(name).fingerprint for name in stages}
         return (of_all or _recipe(making)).with_parents(parents)
 

@@ -1,0 +1,208 @@
+"""Lists of documents to be excluded, and the documents of token shards that they name."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokflow.attributes.config import OWN_KEYS
+from tokflow.attributes.tables import Columns, as_declared, as_keys, keys_of, read_columns
+from tokflow.errors import ConfigError
+from tokflow.exclusion.config import ExcludeConfig
+from tokflow.raw import RawFile
+from tokflow.raw.files import check_unchanged
+from tokflow.store.tables import make_table, repeated, to_arrow, to_numpy
+from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
+
+KEY_TYPES = {"row": pa.int64(), "text_hash": pa.binary(16)}
+"""Types of keys; those of columns that are kept are text."""
+
+EXCLUDED_SCHEMA = pa.schema(
+    [
+        pa.field("raw_file", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("text_hash", pa.binary(16), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("list", pa.string(), nullable=False),
+        pa.field("list_row", pa.int64(), nullable=False),
+        pa.field("is_copy", pa.bool_(), nullable=False),
+    ]
+)
+"""One row per document that is excluded. raw_file, row: the document; list, list_row: the first row
+that names it or, with is_copy, a document of the same text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExclusionList:
+    """A list, read."""
+
+    name: str
+    by: str
+    keys: pa.Array
+    """What each row names documents by."""
+    rows_of_files: Mapping[str, npt.NDArray[np.int64]] | None
+    """With `by: row`, in which a key counts in its raw file, the rows of the list by raw file."""
+    reasons: pa.Array
+
+    def look_up(self, shard: TokenShard) -> tuple[pa.Array, npt.NDArray[np.int64]] | None:
+        """Return for each document of a shard the first row that names it, or null, and all rows
+        that name one; None where no row can."""
+        rows, keys = np.arange(len(self.keys)), self.keys
+        if self.rows_of_files is not None:
+            of_files = [self.rows_of_files.get(of, rows[:0]) for of in shard.origins.raw_files]
+            rows = np.concatenate(of_files)
+            number = np.repeat(np.arange(len(of_files)), [len(of) for of in of_files])
+            keys = pc.add(keys.take(to_arrow(rows)), to_arrow(number * ROWS_OF_PASS))
+        if not len(rows):
+            return None
+        own = keys_of(shard, self.by)
+        if self.rows_of_files is not None:
+            row = to_numpy(own)
+            number = shard.origins.numbers_of(row)
+            own = to_arrow(row + number * ROWS_OF_PASS - np.array(shard.origins.first_rows)[number])
+        first = to_arrow(rows).take(pc.index_in(own, value_set=keys))
+        return first, rows[to_numpy(pc.is_in(keys, value_set=own)).astype(bool)]
+
+
+def read_lists(
+    files: Mapping[str, RawFile], config: ExcludeConfig, kept: Sequence[str]
+) -> list[ExclusionList]:
+    """Return lists by their names. `kept`: the columns that documents have.
+
+    Raises: ConfigError for a list without a key that documents have, with several where the config
+    names none, and with a null or malformed key; ChangedFileError.
+    """
+    return [_read_list(name, file, config, kept) for name, file in files.items()]
+
+
+def _read_list(
+    name: str, file: RawFile, config: ExcludeConfig, kept: Sequence[str]
+) -> ExclusionList:
+    where, there = str(file.path), _column_names(file.path)
+    by = config.by or _found_key(where, there, kept)
+    columns: Columns = (("row", "number"),) * (by == "row")
+    columns += (("reason", "text"),) * ("reason" in there and by != "reason")
+    first = "file" if by == "row" else by
+    table = read_columns(file.path, first, KEY_TYPES.get(first, pa.string()), columns)
+    check_unchanged(file)
+    keys = as_keys(table[by].combine_chunks(), KEY_TYPES.get(by, pa.string()), where)
+    rows_of_files = None
+    if by == "row":
+        files = as_keys(table["file"].combine_chunks(), pa.string(), where).dictionary_encode()
+        codes, names = to_numpy(files.indices), files.dictionary.to_pylist()
+        rows_of_files = {of: np.flatnonzero(codes == code) for code, of in enumerate(names)}
+    reasons = pa.nulls(len(table), pa.string())
+    if "reason" in there and by != "reason":
+        reasons = as_declared(table, (("reason", "text"),), where)["reason"].combine_chunks()
+    return ExclusionList(name, by, keys, rows_of_files, reasons.fill_null(name))
+
+
+def _column_names(path: Path) -> list[str]:
+    """Return the names of the columns of a list. Raises: ConfigError."""
+    import pyarrow.csv
+    import pyarrow.json
+    import pyarrow.parquet
+
+    try:
+        if ".parquet" in path.suffixes:
+            return [*pyarrow.parquet.read_schema(path).names]
+        is_csv = ".csv" in path.suffixes
+        with (pyarrow.csv.open_csv if is_csv else pyarrow.json.open_json)(path) as reader:
+            return [*reader.schema.names]
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(
+            where=str(path),
+            expected="a list of documents, as parquet, jsonl or csv",
+            found=str(error).splitlines()[0],
+            remedy="correct the file, or `exclude`",
+        ) from None
+
+
+def _found_key(where: str, there: Sequence[str], kept: Sequence[str]) -> str:
+    """Return the key that a list has. Raises: ConfigError where it has none, or several."""
+    found = [of for of in (*OWN_KEYS, *kept) if of in there and (of != "row" or "file" in there)]
+    if len(found) == 1:
+        return found[0]
+    raise ConfigError(
+        where=where,
+        expected=f"one of `file` and `row`, {', '.join(['text_hash', *kept])}",
+        found=f"{', '.join(found)}" if found else f"columns {', '.join(there)}",
+        remedy="say which by `exclude: {path: ..., by: ...}`" if found else "correct the list",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """The documents that lists name."""
+
+    documents: pa.Table
+    """In EXCLUDED_SCHEMA."""
+    unused: Mapping[str, npt.NDArray[np.int64]]
+    """Rows of each list that name no document, by its name."""
+
+
+def find_excluded(
+    shards: Sequence[TokenShard], lists: Sequence[ExclusionList], *, copies: bool
+) -> Excluded:
+    """Return the documents of some shards that lists name; of a document that several rows name the
+    first. `copies`: documents of the same text, too. One shard is read at a time."""
+    are_used = [np.zeros(len(of.keys), dtype=bool) for of in lists]
+    found = [_named_in(shard, lists, are_used) for shard in shards]
+    named = pa.concat_tables([EXCLUDED_SCHEMA.empty_table(), *(table for _, table in found)])
+    if copies:
+        each = zip(shards, found, strict=True)
+        of_shards = [
+            table for shard, of in each for table in (of[1], _copies_in(shard, of[0], named))
+        ]
+        named = pa.concat_tables([EXCLUDED_SCHEMA.empty_table(), *of_shards])
+    unused = zip(lists, are_used, strict=True)
+    return Excluded(named, {of.name: np.flatnonzero(~used) for of, used in unused})
+
+
+def _named_in(
+    shard: TokenShard, lists: Sequence[ExclusionList], are_used: Sequence[npt.NDArray[np.bool_]]
+) -> tuple[npt.NDArray[np.int64], pa.Table]:
+    """Return the documents of a shard that lists name, and mark the rows that do."""
+    tables = []
+    is_named = np.zeros(shard.manifest.counts["num_documents"], dtype=bool)
+    for of, used in zip(lists, are_used, strict=True):
+        if (found := of.look_up(shard)) is None:
+            continue
+        first, rows = found
+        used[rows] = True
+        documents = np.flatnonzero(to_numpy(first.is_valid()).astype(bool) & ~is_named)
+        is_named[documents] = True
+        at = first.take(to_arrow(documents))
+        names = {"reason": of.reasons.take(at), "list": repeated(of.name, len(documents))}
+        tables.append(_table(shard, documents, {**names, "list_row": at}, is_copy=False))
+    return np.flatnonzero(is_named), pa.concat_tables([EXCLUDED_SCHEMA.empty_table(), *tables])
+
+
+def _copies_in(shard: TokenShard, documents: npt.NDArray[np.int64], named: pa.Table) -> pa.Table:
+    """Return the documents of a shard with the text of one that is `named`, but for `documents`."""
+    hashes = named["text_hash"].combine_chunks()
+    at = pc.index_in(keys_of(shard, "text_hash"), value_set=hashes)
+    is_copy = to_numpy(at.is_valid()).astype(bool)
+    is_copy[documents] = False
+    copies = np.flatnonzero(is_copy)
+    of_named = named.select(["reason", "list", "list_row"]).take(at.take(to_arrow(copies)))
+    columns = {name: of_named[name].combine_chunks() for name in of_named.column_names}
+    return _table(shard, copies, columns, is_copy=True)
+
+
+def _table(
+    shard: TokenShard,
+    documents: npt.NDArray[np.int64],
+    columns: Mapping[str, pa.Array],
+    *,
+    is_copy: bool,
+) -> pa.Table:
+    own = shard.documents(["row", "text_hash"]).take(to_arrow(documents))
+    file, row = shard.origins.of_rows(to_numpy(own["row"]))
+    is_copies = np.full(len(documents), is_copy)
+    of_shard = {"raw_file": file, "row": row, "text_hash": own["text_hash"].combine_chunks()}
+    return make_table({**of_shard, **columns, "is_copy": is_copies}, EXCLUDED_SCHEMA)

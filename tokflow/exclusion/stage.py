@@ -1,0 +1,196 @@
+"""The stage that finds the documents of the whole dataset that the lists of `exclude` name."""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.attributes.stage import named_digest, tables_of
+from tokflow.documents import DocumentsConfig
+from tokflow.errors import ConfigError
+from tokflow.exclusion.config import ExcludeConfig
+from tokflow.raw import RawFile
+from tokflow.shown import counted
+from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
+from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.store import StoredOutput
+from tokflow.store.tables import read_table, to_arrow, to_numpy, write_table
+from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.shard_files import ROWS_PER_GROUP
+
+EXCLUSION_VERSION = 1
+"""Raised when the same input would give other bytes."""
+
+EXCLUDED_NAME = "excluded.parquet"
+
+NAMED = 20
+"""Rows without a document that a manifest names of each list."""
+
+
+@dataclass(frozen=True)  # without slots, since it keeps the rows of each file
+class Exclusion:
+    """The documents that are excluded from a dataset; see EXCLUDED_SCHEMA."""
+
+    table: pa.Table
+
+    @cached_property
+    def _of_files(self) -> dict[str, npt.NDArray[np.int64]]:
+        codes = self.table["raw_file"].combine_chunks().dictionary_encode()
+        numbers = to_numpy(codes.indices)
+        order = np.argsort(numbers, kind="stable")
+        edges = np.searchsorted(numbers[order], np.arange(1, len(codes.dictionary)))
+        return dict(zip(codes.dictionary.to_pylist(), np.split(order, edges), strict=False))
+
+    def of(self, raw_files: Sequence[str]) -> pa.Table:
+        """Return the rows of some raw files."""
+        some = [self._of_files[key] for key in raw_files if key in self._of_files]
+        return self.table.take(to_arrow(np.concatenate([np.zeros(0, dtype=np.int64), *some])))
+
+    def named_by(self, raw_file: str, row: int) -> str:
+        """Return the row of a list by which a document is excluded, as `requests.csv, row 7`."""
+        [of] = (of for of in self.of([raw_file]).to_pylist() if of["row"] == row)
+        copy = "the text of " if of["is_copy"] else ""
+        return f"{copy}{of['list']}, row {of['list_row']}"
+
+    def digest(self, raw_files: Sequence[str] | None = None) -> str:
+        """Return the digest of what is excluded of some raw files, or of all, and for which
+        reasons; empty where nothing is. Where a list has it does not count."""
+        table = self.table if raw_files is None else self.of(raw_files)
+        columns = (table[name].to_pylist() for name in ("raw_file", "row", "reason"))
+        rows = sorted(zip(*columns, strict=True))
+        return hashlib.sha256(repr(rows).encode()).hexdigest() if rows else ""
+
+
+class ExclusionStage(Stage):
+    """The documents that lists name, of the whole dataset."""
+
+    name = "exclusion"
+    is_of_file = False
+    cost = Cost(0.2)
+
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, ExcludeConfig]:
+        """Return the config, where it has a list."""
+        config = dataset.of(ExcludeConfig)
+        return {"": config} if config.path else {}
+
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
+        """Return the tokens of all partitions, whose documents have keys."""
+        why = ", among whose documents those of `exclude` are looked for"
+        return [Input(stage="tokens", reach="all", why_all=why)]
+
+    def recipe(self, making: Making) -> Recipe:
+        """Return what decides the documents: the lists, and the tokens of all partitions."""
+        tokens = (of.fingerprint for of in making.inputs("tokens").values())
+        digest = hashlib.sha256("\n".join(tokens).encode()).hexdigest()
+        lists = named_digest(_files(making.graph.dataset))
+        return _recipe(making.of(ExcludeConfig), lists=lists, all_files=digest)
+
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
+        """Return what the config decides."""
+        return _recipe(dataset.of(ExcludeConfig))
+
+    def writer(self, making: Making) -> Writer:
+        """Return what looks for the documents."""
+        return WholeWriter(
+            partial(
+                write_excluded,
+                making.opened_all("tokens"),
+                _files(making.graph.dataset),
+                making.of(ExcludeConfig),
+                making.of(DocumentsConfig).keep_columns,
+                dataset=making.graph.dataset.name,
+                recipe=making.recipe,
+            )
+        )
+
+    def open(self, stored: StoredOutput, inputs: Opened) -> Exclusion:
+        """Return the documents."""
+        return Exclusion(read_table(stored.file(EXCLUDED_NAME)))
+
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
+        """Return the description of the asset."""
+        return f"The documents that {', '.join(dataset.of(ExcludeConfig).path)} takes out."
+
+
+EXCLUSION = ExclusionStage()
+
+
+def excludes(dataset: DatasetConfig) -> bool:
+    """Return whether lists exclude documents of a dataset."""
+    return EXCLUSION in dataset.stages and bool(EXCLUSION.variants(dataset))
+
+
+def exclusion_of(making: Making) -> Exclusion | None:
+    """Return what is excluded from the dataset of an output; None without `exclude`.
+
+    Raises: MissingOutputError where the lists have not been looked up.
+    """
+    graph = making.graph
+    if not excludes(graph.dataset):
+        return None
+    found: Exclusion = graph.shared(EXCLUSION, partial(making.opened, EXCLUSION.name))
+    return found
+
+
+def _files(dataset: DatasetConfig) -> dict[str, RawFile]:
+    return tables_of(dataset.of(ExcludeConfig).path, dataset, "exclude.path")
+
+
+def _recipe(config: ExcludeConfig, **decides: str) -> Recipe:
+    fields = {**config.model_dump(exclude={"path"}), **decides}
+    return Recipe(stage="exclusion", version=EXCLUSION_VERSION, config=fields, parents={})
+
+
+def write_excluded(
+    shards: Sequence[TokenShard],
+    files: Mapping[str, RawFile],
+    config: ExcludeConfig,
+    kept: Sequence[str],
+    folder: Path,
+    *,
+    dataset: str,
+    recipe: Recipe,
+) -> None:
+    """Write the documents that lists name into the empty `folder`, manifest last.
+
+    Raises: as `read_lists`; ConfigError for a list of which no row names a document.
+    """
+    from tokflow.exclusion.lists import find_excluded, read_lists
+
+    started = time.perf_counter()
+    lists = read_lists(files, config, kept)
+    found = find_excluded(shards, lists, copies=config.copies)
+    for of in lists:
+        if len(found.unused[of.name]) == len(of.keys):
+            raise ConfigError(
+                where=f"exclude.path: {files[of.name].path}",
+                expected=f"documents of {dataset} by their {of.by}",
+                found=f"none, by {counted(len(of.keys), 'row')}",
+                remedy="correct the list, or take it out of `exclude`",
+            )
+    table, unused = found.documents, found.unused
+    known = write_table(folder / EXCLUDED_NAME, table, rows_per_group=ROWS_PER_GROUP)
+    manifest = Manifest(
+        recipe=recipe,
+        dataset=dataset,
+        partition=None,
+        counts={
+            "num_documents": len(table),
+            "num_copies": sum(table["is_copy"].to_pylist()),
+            "num_list_rows": sum(len(of.keys) for of in lists),
+            "num_unused_rows": sum(map(len, unused.values())),
+        },
+        details={
+            "reasons": dict(sorted(Counter(table["reason"].to_pylist()).items())),
+            "unused": {name: rows[:NAMED].tolist() for name, rows in unused.items() if len(rows)},
+        },
+        files=checksums(folder, known={EXCLUDED_NAME: known}),
+    )
+    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
