@@ -71,11 +71,15 @@ def _examples() -> str:
     return _linked(re.sub(r"\]\((\w+)\)", r"](\1.md)", _read("examples/README.md")))
 
 
+LANGUAGES = {"yaml": "yaml", "py": "python", "sql": "sql"}
+"""Files of an example that its page shows, by their suffix."""
+
+
 def _example(folder: Path) -> str:
     """Return what an example says, and then its files."""
     pages = [_linked((folder / "README.md").read_text(encoding="utf-8"))]
-    for path in sorted(folder.rglob("*.yaml")) + sorted(folder.glob("*.py")):
-        language = "yaml" if path.suffix == ".yaml" else "python"
+    for path in [of for suffix in LANGUAGES for of in sorted(folder.rglob(f"*.{suffix}"))]:
+        language = LANGUAGES[path.suffix[1:]]
         code = path.read_text(encoding="utf-8").strip()
         pages.append(f"## {path.relative_to(folder)}\n\n```{language}\n{code}\n```\n")
     return "\n".join(pages)
@@ -84,4 +88,4 @@ def _example(folder: Path) -> str:
 def _linked(text: str) -> str:
     """Return the text of an example with links to pages alone."""
     text = re.sub(r"\]\((?:\.\./)+docs/", "](../", text)
-    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]+\.(?:py|yaml)\)", r"\1", text)
+    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]+\.(?:py|yaml|sql|csv)\)", r"\1", text)
