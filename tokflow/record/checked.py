@@ -71,7 +71,7 @@ def check_rebuilt(statement: Statement, dataset: Dataset) -> Iterator[str]:
     for failed in built.failed:
         raise failed.error
     export = built.export(said["export"]).stored
-    yield from map(str, differences(statement, lineage(export, Ancestry(dataset.known_stages))))
+    yield from map(str, differences(statement, lineage(export, Ancestry())))
 
 
 def find_export(statement: Statement, store: Store, folder: Path) -> StoredOutput:

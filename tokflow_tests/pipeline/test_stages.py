@@ -9,6 +9,7 @@ import dagster as dg
 import numpy as np
 import pytest
 
+from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.components import make_definitions
 from tokflow.components.text_dataset import TextDataset
@@ -19,6 +20,8 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.stages import STAGES
 from tokflow.pipeline.yaml_schema import yaml_schema
+from tokflow.record.checked import check_rebuilt
+from tokflow.record.receipt import statement_of
 from tokflow.stage import DatasetConfig, Input, Making, Stage, WholeWriter, Writer
 from tokflow.store.config import Config, Listed
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
@@ -233,3 +236,10 @@ def test_a_store_at_a_url_has_it_too(tmp_path: Path, object_store: ObjectStore):
     assert problems_of(there) == []
     assert any("/min_characters/a.jsonl/" in key for key in list(object_store.keys()))
     assert make_plan(there).is_up_to_date
+
+
+def test_a_receipt_with_a_stage_of_ones_own_holds_for_another_build(tmp_path: Path):
+    statement = statement_of(build(declared(tmp_path)).export("bin").stored, Ancestry())
+    fresh = declared(tmp_path, store=str(tmp_path / "fresh"))
+
+    assert list(check_rebuilt(statement, fresh)) == []
