@@ -20,48 +20,52 @@ from tokflow.shown import counted, size
 from tokflow.store.stored_outputs import opened, path_of
 from tokflow.store.urls import is_url
 
+Verified = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PATH | URL | NAME]",
+        help="An output, a folder of outputs, or a declared dataset.",
+    ),
+]
+Reference = Annotated[
+    bool,
+    typer.Option("--reference", help="Compare the tokens of all documents with the reference's."),
+]
+Receipt = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Compare a receipt with the store at PATH or URL, or with that and the raw files "
+        "of NAME, by default the dataset that it names.",
+    ),
+]
+PublicKey = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="With --receipt: the public key in PEM that must have signed it."
+    ),
+]
+Rebuild = Annotated[
+    bool,
+    typer.Option(
+        "--rebuild",
+        help="With --receipt: build NAME from its raw files in a temporary folder, in place of "
+        "reading its store, and compare.",
+    ),
+]
+
 
 def main(
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[PATH | URL | NAME]",
-            help="An output, a folder of outputs, or a declared dataset.",
-        ),
-    ] = None,
+    target: Verified = None,
     configs: Configs = None,
     project: ProjectFolder = None,
     store: StoreName = None,
-    reference: Annotated[
-        bool,
-        typer.Option(
-            "--reference", help="Compare the tokens of all documents with the reference's."
-        ),
-    ] = False,
+    reference: Reference = False,
     trust_remote_code: Trust = False,
     jobs: Jobs = None,
-    receipt: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Compare a receipt with the store at PATH or URL, or with that and the raw files "
-            "of NAME, by default the dataset that it names.",
-        ),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="With --receipt: the public key in PEM that must have signed it."
-        ),
-    ] = None,
-    rebuild: Annotated[
-        bool,
-        typer.Option(
-            "--rebuild",
-            help="With --receipt: build NAME from its raw files in a temporary folder, in place of "
-            "reading its store, and compare.",
-        ),
-    ] = False,
+    receipt: Receipt = None,
+    key: PublicKey = None,
+    rebuild: Rebuild = False,
     json: Json = False,
 ) -> int:
     """Print the result of each output as soon as it is known; return the exit status."""
