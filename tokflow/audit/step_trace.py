@@ -103,8 +103,8 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where samples lie in their sources; arrays (num_samples,), int64."""
+class SamplePlaces:
+    """Places of samples in their sources; arrays (num_samples,), int64."""
 
     sources: Numbers
     """The number of the source of each."""
@@ -122,7 +122,7 @@ def sources_in(samples: Samples) -> list[RowSource]:
     return [samples.source]  # type: ignore[attr-defined]  # of Epochs and RandomWindows
 
 
-def places_of(samples: Samples, numbers: Numbers) -> Places:
+def places_of(samples: Samples, numbers: Numbers) -> SamplePlaces:
     """Return where samples lie."""
     batch = samples.gather(numbers)
     sources = batch.get("source", np.zeros(len(numbers))).astype(np.int64)
@@ -136,7 +136,7 @@ def places_of(samples: Samples, numbers: Numbers) -> Places:
         source = sources_in(samples)[number]
         starts[here] = rows[here] * positions_of_row(samples, source)
         stops[here] = starts[here] + source.sequence_length + num_labels[here]
-    return Places(sources, rows, starts, stops)
+    return SamplePlaces(sources, rows, starts, stops)
 
 
 def positions_of_row(samples: Samples, source: RowSource) -> int:

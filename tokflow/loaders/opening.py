@@ -240,8 +240,8 @@ class OpenedRows:
 
     @property
     def place(self) -> Mapping[str, Any]:
-        """Where its rows are found again, as JSON: the folder, or URL, of the output, and the part.
-        Both decide nothing."""
+        """The folder, or URL, of the output and the part, as JSON: its rows are found by them,
+        and they decide nothing."""
         return {"path": self.stored.shown, "part": self.opening.part}
 
     @property

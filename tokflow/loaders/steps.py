@@ -75,8 +75,8 @@ class Steps:
 
     @property
     def _skipped(self) -> tuple[Numbers, Numbers]:
-        """Where the samples begin that are skipped, one run after another; and how many samples are
-        skipped before each run, and in all."""
+        """The first sample of each run that is skipped; and how many samples are skipped before
+        each run, and in all."""
         skipped = self.position.skipped
         starts = np.array([of.start for of in skipped], dtype=np.int64)
         return starts, offsets_of([len(of) for of in skipped])

@@ -39,7 +39,7 @@ Bounds = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How candidates are drawn."""
+    """The parameters by which candidates are drawn."""
 
     candidates: int
     alpha: float

@@ -25,7 +25,7 @@ Time: TypeAlias = Annotated[
 
 
 class SourceCard(Config):
-    """What is known of the text of some raw files; nothing is guessed where a field is left out."""
+    """Facts about the text of some raw files; nothing is guessed where a field is left out."""
 
     title: str | None = None
     """Name of the source, for people."""
@@ -50,7 +50,7 @@ class SourceCard(Config):
 
 
 class CardConfig(SourceCard):
-    """What people read of a dataset beside its exports. Another card makes no output again."""
+    """Facts that people read beside the exports of a dataset; another card makes none again."""
 
     section: ClassVar[str] = "card"
 

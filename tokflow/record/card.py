@@ -11,14 +11,14 @@ from tokflow.exports import INDEX_NAME
 from tokflow.pipeline.card import SourceCard
 from tokflow.pipeline.describe import formatted_rows, label
 from tokflow.pipeline.mixture import mixture_rows
-from tokflow.record.facts import Facts, Source
+from tokflow.record.facts import ExportFacts, Source
 from tokflow.shown import counted, size
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.tokenizers.reference_version import described
 
 
-def card_text(facts: Facts) -> str:
+def card_text(facts: ExportFacts) -> str:
     """Return the card, as huggingface_hub reads it; the same facts give the same text."""
     from huggingface_hub import DatasetCard, DatasetCardData
 
@@ -28,7 +28,7 @@ def card_text(facts: Facts) -> str:
     return str(DatasetCard(text, ignore_metadata_errors=True))
 
 
-def header_fields(facts: Facts) -> dict[str, Any]:
+def header_fields(facts: ExportFacts) -> dict[str, Any]:
     """Return the fields in the header of the card that the hub knows, of those that are filled."""
     card = facts.card
     languages = sorted({of for source in facts.sources for of in source.card.language})
@@ -40,12 +40,12 @@ def header_fields(facts: Facts) -> dict[str, Any]:
     return {**{name: of for name, of in fields.items() if of}, "tags": ["tokflow"]}
 
 
-def title_of(facts: Facts) -> str:
+def title_of(facts: ExportFacts) -> str:
     """Return the name of the dataset for people."""
     return facts.card.title or facts.export.manifest.dataset
 
 
-def card_body(facts: Facts) -> str:
+def card_body(facts: ExportFacts) -> str:
     """Return the text of the card behind the name and description of the dataset, in Markdown."""
     export = facts.export
     manifest = export.manifest
@@ -68,7 +68,7 @@ def card_body(facts: Facts) -> str:
     return "\n\n".join(filter(None, blocks))
 
 
-def _parts(facts: Facts) -> Iterator[str]:
+def _parts(facts: ExportFacts) -> Iterator[str]:
     export = facts.export
     names = ["num_tokens", "num_sequences", "num_padding", "num_documents"]
     names = [name for name in names if any(f"{p}.{name}" in export.counts for p in export.parts)]
@@ -97,7 +97,7 @@ def _number(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
 
 
-def _facts(facts: Facts) -> Iterator[str]:
+def _facts(facts: ExportFacts) -> Iterator[str]:
     export = facts.export
     manifest, details = export.manifest, export.manifest.details
     names = details.get("names", {})
@@ -120,7 +120,7 @@ def _facts(facts: Facts) -> Iterator[str]:
     yield f"* **Size**: {num_bytes} in {files}; their sha256 are in `{MANIFEST_NAME}`"
 
 
-def _of_people(facts: Facts) -> Iterator[str]:
+def _of_people(facts: ExportFacts) -> Iterator[str]:
     """Yield what only `card:` says of the whole dataset."""
     card = facts.card
     said = {
@@ -161,7 +161,7 @@ def of_person(card: SourceCard) -> list[str]:
     return [of or "" for of in said]
 
 
-def _tables(facts: Facts) -> Iterator[str]:
+def _tables(facts: ExportFacts) -> Iterator[str]:
     """Yield what filters left out, and what a mixture was to take and took."""
     if facts.left_out or facts.rules:
         yield "### Left out"

@@ -12,7 +12,7 @@ from tokflow.exports import Export
 from tokflow.exports.columns import TYPES, columns_in_files
 from tokflow.exports.table_files import names_in_files
 from tokflow.record.card import title_of
-from tokflow.record.facts import Facts, Source
+from tokflow.record.facts import ExportFacts, Source
 from tokflow.store.manifest import MANIFEST_NAME, checksum, sealed
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
@@ -42,7 +42,7 @@ ENCODINGS = {"parquet": "application/x-parquet", "jsonl": "application/jsonlines
 FOLDER = "export"
 
 
-def croissant_json(facts: Facts) -> bytes:
+def croissant_json(facts: ExportFacts) -> bytes:
     """Return the description, its digest in the second line; the same facts give the same bytes."""
     card, export = facts.card, facts.export
     said = {

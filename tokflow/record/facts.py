@@ -60,7 +60,7 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
+class ExportFacts:
     """All that is known of an export without reading a token."""
 
     export: Export
@@ -78,7 +78,7 @@ class Facts:
 
 def facts_of(
     export: StoredOutput, cards: Mapping[str, CardConfig], ancestry: Ancestry | None = None
-) -> Facts:
+) -> ExportFacts:
     """Return the facts of an export, given the cards of its dataset and, of a mixture, of its
     sources, by their names; without those of its ancestors where the store lacks some."""
     outputs = [export]
@@ -94,7 +94,7 @@ def facts_of(
         manifests.sort(key=lambda of: of.partition or "")
     tokens = [of.manifest for of in outputs if is_shard(of.manifest)]
     selections = [of for of in by_stage.values() if of[0].stage == SELECTION.name]
-    return Facts(
+    return ExportFacts(
         export=Export(export),
         card=cards.get(export.manifest.dataset, CardConfig()),
         sources=[*_sources(sorted(tokens, key=_place), cards)],

@@ -15,7 +15,7 @@ from typing import get_args
 from tokflow.pipeline.card import Collected
 from tokflow.record.card import of_person, table, title_of
 from tokflow.record.domains import Domains
-from tokflow.record.facts import Facts, Source
+from tokflow.record.facts import ExportFacts, Source
 from tokflow.shown import counted, size
 
 GAP = "**[TO FILL IN]**"
@@ -30,7 +30,7 @@ SHARE_OF_DOMAINS = 10
 Answers = set[bool | None]
 
 
-def drafts_of(facts: Facts, domains: Domains) -> dict[str, str]:
+def drafts_of(facts: ExportFacts, domains: Domains) -> dict[str, str]:
     """Return the drafts by the names of their templates, in Markdown."""
     sources = facts.sources
     num_tokens = sum(of for name, of in facts.export.counts.items() if name.endswith(".num_tokens"))
@@ -94,7 +94,7 @@ def _domains(domains: Domains) -> str:
     return "\n".join([head, "", *table(["domain", "documents", "text"], rows)])
 
 
-def _filters(facts: Facts) -> str:
+def _filters(facts: ExportFacts) -> str:
     rows = [[what, f"{num:,}"] for what, num in facts.left_out]
     rows += [[f"rule: {of['rule']}", f"{of['num_left_out']:,}"] for of in facts.rules]
     return "\n".join(table(["left out", "number"], rows)) if rows else "Nothing was left out."
