@@ -1,6 +1,5 @@
 """The stage that aligns columns from outside with the documents of each token shard."""
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from tokflow.raw import RawConfig, RawFile, list_raw
 from tokflow.raw.files import hash_files
 from tokflow.stage import Cost, DatasetConfig, Graph, Input, Making, Stage, WholeWriter, Writer
 from tokflow.store.config import relocated
-from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.manifest import Manifest, Recipe, checksums, joined_digest, write_manifest
 from tokflow.store.tables import write_table
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import ROWS_PER_GROUP, TEXT_DIGEST
@@ -147,13 +146,12 @@ class _Tables:
 
 
 def _digest_of(files: Mapping[str, RawFile]) -> str:
-    return hashlib.sha256("\n".join(of.sha256 for of in files.values()).encode()).hexdigest()
+    return joined_digest(of.sha256 for of in files.values())
 
 
 def named_digest(files: Mapping[str, RawFile]) -> str:
     """Return the digest of files and of their names."""
-    each = (f"{key}\0{of.sha256}" for key, of in files.items())
-    return hashlib.sha256("\n".join(each).encode()).hexdigest()
+    return joined_digest(f"{key}\0{of.sha256}" for key, of in files.items())
 
 
 def raw_files_of(making: Making) -> list[str]:

@@ -37,6 +37,7 @@ from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.rule import NOT_TAKEN
 from tokflow.split.spans import NOT_IN_STRATA
 from tokflow.store.links import LATEST, named_by, path_of_newest
+from tokflow.strata.config import undivided
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT
 from tokflow.views.picture import has_report
@@ -293,7 +294,7 @@ def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     limited = built.of("split")[0].graph.limited if counts else None
     behind = limited.parts_behind() if limited else []
     for part in dataset.parts if counts else ():
-        if part.partition(".")[0] in behind:
+        if undivided(part) in behind:
             yield (
                 f"warning: {part}: no text falls into this part, since documents.limit is reached "
                 "before its files; raise it, or set its scope to file"

@@ -19,7 +19,7 @@ from tokflow.exclusion.config import ExcludeConfig
 from tokflow.raw import RawFile
 from tokflow.shown import counted
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
-from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.manifest import Manifest, Recipe, checksums, joined_digest, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_table, to_arrow, to_numpy, write_table
 from tokflow.tokens.shard import TokenShard
@@ -87,8 +87,7 @@ class ExclusionStage(Stage):
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides the documents: the lists, and the tokens of all partitions."""
-        tokens = (of.fingerprint for of in making.inputs("tokens").values())
-        digest = hashlib.sha256("\n".join(tokens).encode()).hexdigest()
+        digest = joined_digest(of.fingerprint for of in making.inputs("tokens").values())
         lists = named_digest(_files(making.graph.dataset))
         return _recipe(making.of(ExcludeConfig), lists=lists, all_files=digest)
 

@@ -17,7 +17,7 @@ from tokflow.exports.format import Layout, SourceNames
 from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.part import check_eos_first
 from tokflow.sequences.config import PackingChanges, PackingConfig, Packings
-from tokflow.store.config import Config, check_keys, check_name, relocated, within
+from tokflow.store.config import Config, check_keys, check_name, said_of, within
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "axolotl": {
@@ -306,5 +306,4 @@ def export_named(export: ExportConfig) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        where = ": ".join(filter(None, [f"exports: {export.name}", error.where]))
-        raise relocated(error, where) from error.__cause__
+        raise said_of(f"exports: {export.name}", error) from error.__cause__

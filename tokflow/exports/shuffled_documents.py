@@ -1,7 +1,6 @@
 """The documents of one part over all files in the order of a seed, and in groups, each packed by
 itself as the documents of a file are."""
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -23,6 +22,7 @@ from tokflow.sequences.segments import (
 from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.integrity import clear_when_damaged, is_compared
+from tokflow.store.manifest import joined_digest
 from tokflow.store.tables import Columns, offsets_of, to_numpy
 from tokflow.tokens.shard import Origins
 from tokflow.tokens.token_source import TokenSource
@@ -211,7 +211,7 @@ def make_shuffled(
 ) -> dict[str, ShuffledDocuments]:
     """Return the documents of each part in the order of a seed."""
     outputs = [f"{split.folder} {split.manifest.fingerprint}" for split in splits]
-    digest = hashlib.sha256("\n".join([str(seed), *outputs]).encode()).hexdigest()
+    digest = joined_digest([str(seed), *outputs])
     found = {}
     for name in names:
         num_tokens = sum(split.manifest.counts[f"{name}.num_tokens"] for split in splits)

@@ -1,7 +1,6 @@
 """The stages of near-duplicates: keys by which alike texts meet, of each token shard, and the pairs
 of all of them that are proven."""
 
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,7 +12,7 @@ import pyarrow as pa
 
 from tokflow.near_duplicates.config import NearDuplicatesConfig
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Stage, WholeWriter, Writer
-from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.manifest import Manifest, Recipe, checksums, joined_digest, write_manifest
 from tokflow.store.tables import TableWriter
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import ROWS_PER_GROUP
@@ -81,10 +80,8 @@ class NearDuplicatesStage(_WithThreshold):
     def recipe(self, making: Making) -> Recipe:
         """Return what decides the pairs: the texts and keys of all partitions, the threshold."""
         inputs = making.inputs(SIGNATURES.name, "")
-        digest = hashlib.sha256(
-            "\n".join(sorted(of.fingerprint for of in inputs.values())).encode()
-        )
-        return _pairs_recipe(making.of(NearDuplicatesConfig), all_files=digest.hexdigest())
+        digest = joined_digest(sorted(of.fingerprint for of in inputs.values()))
+        return _pairs_recipe(making.of(NearDuplicatesConfig), all_files=digest)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides, whatever files there are."""

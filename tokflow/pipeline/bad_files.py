@@ -6,7 +6,6 @@ A build finds them, and makes everything as if they were not there. They are kep
 know of them, until the file or the config changes.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +25,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import BadFile, LeftOut, Listing, RawFile, RawPartition, RawSource
 from tokflow.shown import redact
 from tokflow.store.atomic import new_file
+from tokflow.store.manifest import joined_digest
 from tokflow.tokens.shard import TOKENS_VERSION
 
 BAD_FILES_NAME = "bad_files.json"
@@ -161,4 +161,4 @@ def _digest(raw: RawFile, dataset: Dataset) -> str:
     documents = dataset.documents
     read_by = [documents.model_dump(), deciding_fields(documents, {}), dataset.tokenizer]
     decides = [raw.sha256, *map(str, read_by), str(TOKENS_VERSION), pa.__version__]
-    return hashlib.sha256("\n".join(decides).encode()).hexdigest()
+    return joined_digest(decides)

@@ -40,7 +40,7 @@ from tokflow.split.rule import PartConfig, Share, SplitConfig, with_parts
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.split.stage import MIXED_SPLIT
 from tokflow.stage import Stage, stages_giving
-from tokflow.store.config import Config, Listed, expanded, relocated, within
+from tokflow.store.config import Config, Listed, expanded, relocated, said_of, within
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import open_store
 from tokflow.store.urls import hub_url, is_url
@@ -277,7 +277,7 @@ class Dataset(Config):
             try:
                 self.select.over(self)
             except ConfigError as error:
-                raise relocated(error, ": ".join(filter(None, ("select", error.where)))) from None
+                raise said_of("select", error) from None
         try:
             self.strata.over(self)
         except ConfigError as error:

@@ -35,17 +35,15 @@ COMPONENT_KEYS = ("type", "attributes", "template_vars_module", "requirements", 
 KEYS = ("defaults", "datasets")
 
 OF_SOURCES = (
-    *(
-        "raw",
-        "documents",
-        "tokenizer",
-        "attributes",
-        "near_duplicates",
-        "exclude",
-        "select",
-        "strata",
-        "split",
-    ),
+    "raw",
+    "documents",
+    "tokenizer",
+    "attributes",
+    "near_duplicates",
+    "exclude",
+    "select",
+    "strata",
+    "split",
 )
 """Sections that a mixture takes from its sources, not from the defaults."""
 

@@ -125,16 +125,16 @@ def says_no_of(answers: Sequence[pa.BooleanArray], shard: TokenShard) -> npt.NDA
     return found
 
 
-def are_excluded(shard: TokenShard, excluded: pa.Table) -> npt.NDArray[np.bool_]:
-    """Return whether each document of a shard is excluded for each reason, those sorted;
-    (num_reasons, num_documents). `excluded`: what is of its raw files, in EXCLUDED_SCHEMA."""
+def are_excluded(shard: TokenShard, excluded: pa.Table) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return by reason, sorted, whether each document of a shard is excluded for it;
+    (num_documents,) each. `excluded`: what is of its raw files, in EXCLUDED_SCHEMA."""
     rows = to_numpy(shard.documents(["row"])["row"])
     named = zip(excluded["raw_file"].to_pylist(), excluded["row"].to_pylist(), strict=True)
     places = np.searchsorted(rows, [shard.origins.row_of(*of) for of in named])
-    _, numbers = np.unique(excluded["reason"].to_pylist(), return_inverse=True)
-    found = np.zeros((numbers.max(initial=-1) + 1, len(rows)), dtype=bool)
+    reasons, numbers = np.unique(excluded["reason"].to_pylist(), return_inverse=True)
+    found = np.zeros((len(reasons), len(rows)), dtype=bool)
     found[numbers, places] = True
-    return found
+    return dict(zip(reasons.tolist(), found, strict=True))
 
 
 def write_selection(
@@ -164,9 +164,9 @@ def write_selection(
         of_copies[np.where(copies.are_exact, 0, -1), copies.documents] = True
         says_no = np.concatenate([says_no, of_copies])
         tables[COPIES_NAME] = copies.table(COPIES_SCHEMA)
-    reasons = np.unique(excluded["reason"].to_pylist()).tolist() if excluded else []
-    if excluded:
-        says_no = np.concatenate([are_excluded(shard, excluded), says_no])
+    by_reason = are_excluded(shard, excluded) if excluded else {}
+    if by_reason:
+        says_no = np.array([*by_reason.values(), *says_no])
     left_out = np.flatnonzero(says_no.any(axis=0))
     of_left_out = says_no[:, left_out]
     first = of_left_out.argmax(axis=0) if len(left_out) else left_out
@@ -177,13 +177,13 @@ def write_selection(
         name: write_table(folder / name, table, rows_per_group=ROWS_PER_GROUP)
         for name, table in tables.items()
     }
-    rules = [*(f"{EXCLUDED}{of}" for of in reasons), *(rule.text for rule in asked.rules)]
+    rules = [*(f"{EXCLUDED}{of}" for of in by_reason), *(rule.text for rule in asked.rules)]
     rules += [f"not {of}" for of in asked.copies]
     manifest = Manifest(
         recipe=recipe,
         dataset=shard.manifest.dataset,
         partition=shard.manifest.partition,
-        counts=_counts(documents, [*[None] * len(reasons), *answers], says_no),
+        counts=_counts(documents, [*[None] * len(by_reason), *answers], says_no),
         details={"rules": rules},
         files=checksums(folder, known=known),
     )

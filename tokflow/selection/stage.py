@@ -1,6 +1,5 @@
 """The stage that keeps the documents of a token shard that `select` says yes to."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -36,7 +35,7 @@ from tokflow.stage import (
     WholeWriter,
     Writer,
 )
-from tokflow.store.manifest import Recipe
+from tokflow.store.manifest import Recipe, joined_digest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_table, to_numpy
 from tokflow.tokens.shard import TokenShard
@@ -190,7 +189,8 @@ class AllFiles:
             _, answers = answers_of(shard, self.expression, columns, self.quantiles)
             says_no = says_no_of(answers, shard).any(axis=0)
             if exclusion is not None:
-                says_no |= are_excluded(shard, exclusion.of(shard.origins.raw_files)).any(axis=0)
+                excluded = are_excluded(shard, exclusion.of(shard.origins.raw_files))
+                says_no = np.logical_or.reduce([says_no, *excluded.values()])
             are_kept.append(np.logical_not(says_no))
         shards = {key: shard for key, (shard, _) in self._inputs.items()}
         has_pairs = _pairs_of(self.making, self.expression) is not None
@@ -234,8 +234,7 @@ def files_over(making: Making, expression: "Expression") -> AllFiles | None:
         decides = [made.fingerprint for inputs in all_inputs for made in inputs.values()]
         exclusion = exclusion_of(making) if expression.copies else None
         decides += [exclusion.digest()] if exclusion else []
-        digest = hashlib.sha256("\n".join(decides).encode()).hexdigest()
-        return AllFiles(making, expression, digest)
+        return AllFiles(making, expression, joined_digest(decides))
 
     key = "all files", expression.text
     return making.graph.shared(key, of_all) if _is_of_all(expression) else None

@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema
 
 from tokflow.errors import ConfigError
 from tokflow.store.config import Config, check_keys, within
+from tokflow.strata.config import undivided
 
 Strategy: TypeAlias = Literal["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
 Overlong: TypeAlias = Literal["split", "truncate", "drop"]
@@ -138,7 +139,7 @@ class PackingConfig(Config):
         if not self.parts:
             return self
         own = self._own()
-        changes = {**self.parts.get(_undivided(name), {}), **self.parts.get(name, {})}
+        changes = {**self.parts.get(undivided(name), {}), **self.parts.get(name, {})}
         try:
             check_keys(changes, own, where="")
             return PackingConfig.read({**own, **changes}, where="")
@@ -159,7 +160,7 @@ class PackingConfig(Config):
                 name: {
                     field: value
                     for field, value in of.items()
-                    if field not in changes and field not in (parts.get(_undivided(name)) or ())
+                    if field not in changes and field not in (parts.get(undivided(name)) or ())
                 }
                 for name, of in self.parts.items()
             }
@@ -176,7 +177,7 @@ class PackingConfig(Config):
 
         Raises: ConfigError for another part.
         """
-        known = dict.fromkeys([*names, *map(_undivided, names)])
+        known = dict.fromkeys([*names, *map(undivided, names)])
         check_keys(self.parts, known, where="parts")
         if not self.parts:
             return self
@@ -251,11 +252,6 @@ def described(value: object) -> str:
     if isinstance(value, Mapping):
         return " and ".join(f"{described(of)} of {part}" for part, of in value.items())
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _undivided(name: str) -> str:
-    """Return the part that a stratum is of: `train` of `train.hq`, and of itself."""
-    return name.partition(".")[0]
 
 
 def _others(fields: Mapping[str, Any], of_part: Mapping[str, Any]) -> dict[str, Any]:

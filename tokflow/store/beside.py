@@ -24,11 +24,6 @@ def with_digest(text: str) -> bytes:
     return b"%b<!-- sha256 of the lines above: %b -->\n" % (data, _hex(data))
 
 
-def without_digest(data: bytes) -> str:
-    """Return the text that was given to `with_digest`."""
-    return _LAST_LINE.sub(b"", data).decode()
-
-
 def is_as_written(name: str, data: bytes) -> bool:
     """Return whether a file of this name has the digest of its content."""
     if name.endswith(".json"):

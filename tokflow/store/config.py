@@ -119,9 +119,7 @@ class Config(pydantic.BaseModel):
         try:
             return cls.model_validate(values)
         except pydantic.ValidationError as error:
-            cause = cause_of(error)
-            place = ": ".join(filter(None, (where, cause.where)))
-            raise relocated(cause, place) from None
+            raise said_of(where, cause_of(error)) from None
 
     @classmethod
     @cache
@@ -230,6 +228,11 @@ def cause_of(error: pydantic.ValidationError) -> TokflowError:
 def relocated(error: TokflowError, where: str) -> ConfigError:
     """Return the error with another `where`."""
     return ConfigError(**{**error.fields(), "where": where})
+
+
+def said_of(outer: str, error: TokflowError) -> ConfigError:
+    """Return the error of something in `outer`, which stands before its `where`."""
+    return relocated(error, ": ".join(filter(None, (outer, error.where))))
 
 
 def within(outer: str, error: TokflowError) -> ConfigError:

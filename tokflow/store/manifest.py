@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -370,6 +370,11 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
     """
     first, rest = indented(fields).split(b"\n", 1)
     return b"\n".join([first, _digest_line(first, rest), rest])
+
+
+def joined_digest(texts: Iterable[str]) -> str:
+    """Return the sha256, in hex, of texts on lines of their own, such as fingerprints."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def indented(fields: Mapping[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ from pydantic import Field
 from tokflow.errors import ConfigError
 from tokflow.selection.config import expression_over
 from tokflow.stage import DatasetConfig
-from tokflow.store.config import Config, check_name, relocated
+from tokflow.store.config import Config, check_name, said_of
 
 if TYPE_CHECKING:  # it imports pyarrow.compute
     from tokflow.selection.expression import Expression
@@ -33,8 +33,7 @@ class StrataConfig(Config):
             try:
                 found[name] = expression_over(dataset, text)
             except ConfigError as error:
-                where = ": ".join(filter(None, (name, error.where)))
-                raise relocated(error, where) from None
+                raise said_of(name, error) from None
             if copies := found[name].copies:
                 raise ConfigError(
                     where=name,
@@ -77,6 +76,11 @@ def divided(parts: Iterable[str], strata: Iterable[str]) -> tuple[str, ...]:
     the parts themselves where there are none."""
     strata = tuple(strata)
     return tuple(f"{part}.{of}" for part in parts for of in strata) if strata else tuple(parts)
+
+
+def undivided(name: str) -> str:
+    """Return the part that a stratum of it is of: `train` of `train.hq`, and of itself."""
+    return name.partition(".")[0]
 
 
 def parts_within(parts: Iterable[str], name: str) -> list[str]:
