@@ -46,17 +46,14 @@ def find_copies(
     they are taken by priority, the longest first, so that no chain of texts takes what is unlike.
     `are_kept`: of each document of each shard, whether all other rules keep it.
     """
-    tables = [of.documents(["row", "num_tokens", "text_hash"]) for of in shards.values()]
-    num_tokens = np.concatenate([to_numpy(of["num_tokens"]) for of in tables])
-    hashes = [chunk for of in tables for chunk in of["text_hash"].chunks]
-    texts = distinct_texts(hashes, num_tokens)
+    texts = distinct_texts(list(shards.values()))
     kept = np.flatnonzero(np.concatenate(are_kept))
-    first_of = np.full(len(texts.documents), len(num_tokens), dtype=np.int64)
+    first_of = np.full(len(texts.documents), len(texts.ids), dtype=np.int64)
     np.minimum.at(first_of, texts.ids[kept], kept)
     stays_for = np.arange(len(texts.documents))
     similarity = np.ones(len(texts.documents))
     if pairs is not None:
-        is_there = first_of < len(num_tokens)
+        is_there = first_of < len(texts.ids)
         _leave_alike(pairs, texts.hashes, texts.ranks, is_there, stays_for, similarity)
     of_kept = texts.ids[kept]
     is_exact = first_of[of_kept] != kept
@@ -65,8 +62,7 @@ def find_copies(
     stays = first_of[stays_for[text]]
     edges = offsets_of([len(of) for of in are_kept])
     origins = [
-        of.origins.of_rows(to_numpy(table["row"]))
-        for of, table in zip(shards.values(), tables, strict=True)
+        of.origins.of_rows(to_numpy(of.documents(["row"]).column("row"))) for of in shards.values()
     ]
     files = pa.chunked_array([of for of, _ in origins], pa.string()).take(to_arrow(stays))
     rows = np.concatenate([of for _, of in origins])[stays]

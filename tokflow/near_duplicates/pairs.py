@@ -67,18 +67,31 @@ class DistinctTexts:
     """(num_texts,) the ordinal of each by priority; no two are equal."""
 
 
-def distinct_texts(hashes: Sequence[pa.Array], num_tokens: Numbers) -> DistinctTexts:
-    """Return the texts of documents. The longest in tokens has the first rank, of equally long ones
+def distinct_texts(shards: Sequence[TokenShard]) -> DistinctTexts:
+    """Return the texts of shards. The longest in tokens has the first rank, of equally long ones
     that with the lowest hash: neither depends on where they are."""
-    encoded = pa.chunked_array(hashes, pa.binary(16)).combine_chunks().dictionary_encode()
-    ids = to_numpy(encoded.indices).astype(np.int64)
-    of_each = encoded.dictionary
-    _, documents = np.unique(ids, return_index=True)
-    high, low = _halves(of_each)
-    order = np.lexsort((low, high, -num_tokens[documents]))
-    ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.arange(len(order))
-    return DistinctTexts(of_each, ids, documents, ranks)
+    tables = [of.documents(["num_tokens", "text_hash"]) for of in shards]
+    num_tokens = np.concatenate([to_numpy(of.column("num_tokens")) for of in tables])
+    columns = [chunk for of in tables for chunk in of.column("text_hash").chunks]
+    hashes = pa.chunked_array(columns, pa.binary(16)).combine_chunks()
+    del tables, columns
+    high, low = _halves(hashes)
+    order = np.lexsort((low, high))  # of equal texts the first document comes first
+    is_new = np.ones(len(order), dtype=bool)
+    for half in (high, low):
+        half[:] = half[order]
+    is_new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    del high, low
+    by_hash = order[is_new]
+    documents = np.sort(by_hash)
+    numbers = np.searchsorted(documents, by_hash)
+    ids = np.empty(len(order), dtype=np.int64)
+    ids[order] = numbers[np.cumsum(is_new) - 1]
+    del order
+    ranks = np.empty(len(numbers), dtype=np.int64)
+    by_priority = np.argsort(-num_tokens[by_hash], kind="stable")
+    ranks[numbers[by_priority]] = np.arange(len(ranks))
+    return DistinctTexts(hashes.take(to_arrow(documents)), ids, documents, ranks)
 
 
 def _halves(hashes: pa.FixedSizeBinaryArray) -> tuple[Hashes, Hashes]:
@@ -86,8 +99,7 @@ def _halves(hashes: pa.FixedSizeBinaryArray) -> tuple[Hashes, Hashes]:
     if not len(hashes):
         return np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint64)
     numbers = np.frombuffer(hashes.buffers()[1], ">u8", 2 * len(hashes), 16 * hashes.offset)
-    native = numbers.astype(np.uint64)
-    return native[::2], native[1::2]
+    return numbers[::2].astype(np.uint64), numbers[1::2].astype(np.uint64)
 
 
 def write_pairs(
@@ -106,10 +118,7 @@ def write_pairs(
     The bytes are the same for any order of the shards.
     """
     started = time.perf_counter()
-    tables = [of.documents(["num_tokens", "text_hash"]) for of in shards]
-    num_tokens = np.concatenate([to_numpy(of["num_tokens"]) for of in tables])
-    hashes = [chunk for of in tables for chunk in of["text_hash"].chunks]
-    texts = distinct_texts(hashes, num_tokens)
+    texts = distinct_texts(shards)
     found, num_passed_by = _candidates(keys, config.bands, texts)
     corpus = corpus_of(shards)
     similarity = similarities(texts.documents[found], corpus, config.ngram)
@@ -121,8 +130,8 @@ def write_pairs(
     rows = pa.Table.from_arrays([first, second, to_arrow(similarity)], schema=PAIRS_SCHEMA)
     entry = write_table(folder / PAIRS_NAME, rows, rows_per_group=ROWS_PER_GROUP)
     counts = {
-        "num_documents": len(num_tokens),
-        "num_copies": len(num_tokens) - len(texts.documents),
+        "num_documents": len(texts.ids),
+        "num_copies": len(texts.ids) - len(texts.documents),
         "num_compared": len(found),
         "num_pairs": len(pairs),
         "num_passed_by": num_passed_by,

@@ -59,8 +59,12 @@ def test_three_machines_build_each_output_once_and_a_whole_run_makes_the_rest(
 ):
     put_raw_files(object_store, tmp_path)
     raw = {"files": f"{object_store.url}/raw/*.jsonl"}
-    strata = {"long": "num_tokens > 9", "rest": True}
-    there = declare_small(tmp_path, raw=raw, store=f"{object_store.url}/store", strata=strata)
+    how = {
+        "near_duplicates": {"threshold": 0.5},
+        "select": "num_tokens > 2 and not near_duplicate",
+        "strata": {"long": "num_tokens > 9", "rest": True},
+    }
+    there = declare_small(tmp_path, raw=raw, store=f"{object_store.url}/store", **how)
 
     shards = [start(f"machine {nth}", tmp_path, "--shard", f"{nth}/3") for nth in (1, 2, 3)]
     of_shards = [printed_by(shard) for shard in shards]
@@ -72,8 +76,10 @@ def test_three_machines_build_each_output_once_and_a_whole_run_makes_the_rest(
     assert [of["num_files"] for of in of_shards] == [4, 3, 3]
     stages = {key.removeprefix("store/small/").removeprefix("manifests/") for key in twice}
     assert {key.partition("/")[0] for key in stages} <= {"tokenizer"}
-    assert new == ["export"] * 3
+    of_dataset = {"near_duplicates": 1, "export": 3}
+    after_pairs = dict.fromkeys(("selection", "split", "sequences"), len(RAW))
+    assert Counter(new) == of_dataset | after_pairs
     raw = {"files": "raw/*.jsonl"}
-    here = declare_small(tmp_path, raw=raw, store="here", strata=strata)
+    here = declare_small(tmp_path, raw=raw, store="here", **how)
     build(here)
     assert files_of(there) == files_of(here)

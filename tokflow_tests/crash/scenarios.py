@@ -62,11 +62,21 @@ def _write_raw(folder: Path, num: int) -> None:
 
 
 def _build(folder: Path, url: str) -> None:
+    """Declare every stage: of some texts there are near copies, one is an evaluation text."""
     _write_raw(folder, 2_000)
+    texts = _texts(1, 2_000)
+    with (folder / "raw/a.jsonl").open("ab") as file:
+        file.write(_lines([f"{text} again" for text in texts[:100]]))
+    (folder / "evaluation.jsonl").write_bytes(_lines([max(texts, key=len)]))
+    (folder / "removed.csv").write_text("file,row\na.jsonl,7\nc.parquet,11\n")
     write_yaml(
         folder,
         raw={"files": ["raw/a.jsonl", "raw/b.jsonl.gz", "raw/c.parquet"]},
         tokenizer={"kind": "trained", "vocab_size": 400},
+        near_duplicates={"threshold": 0.7},
+        attributes={"leaks": {"evaluation": "evaluation.jsonl", "text": "text"}},
+        exclude="removed.csv",
+        select="num_chars >= 5 and contamination < 0.5 and not near_duplicate",
         strata={"long": "num_chars > quantile(0.5)", "rest": True},
         split={"parts": {"train": {"fraction": 0.9}, "validation": {"fraction": 0.1}}},
         packing={"strategy": "best_fit", "sequence_length": 64},

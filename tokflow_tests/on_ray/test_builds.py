@@ -87,6 +87,8 @@ def test_a_node_that_is_killed_and_one_that_comes_change_no_byte(
     how: dict[str, Any] = {
         "tokenizer": {"kind": "trained", "vocab_size": 2_000, "max_characters": 20_000},
         "packing": {"sequence_length": 1024},
+        "near_duplicates": {"threshold": 0.7},
+        "select": "num_chars <= quantile(0.9) and not near_duplicate",
         "strata": {"long": "num_chars > quantile(0.5)", "rest": True},
         "exports": ["bin", "parquet"],
     }
