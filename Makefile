@@ -23,7 +23,7 @@ export PIP_COMPILE := 0
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-clouds test-deploy test-dg test-ray test-slow test-crash test-integrity test-interop test-ui \
 	environments test-newest test-lowest test-next test-faults test-mutants golden fuzz bench bench-jobs bench-fixed bench-formats bench-disk bench-packing bench-orders bench-loaders bench-scale \
-	bench-near-duplicates bench-exact bench-peers docs examples \
+	bench-near-duplicates bench-select bench-exact bench-peers docs examples \
 	example-train lock clean
 
 help: ## List these targets
@@ -142,6 +142,9 @@ bench-scale: $(READY) ## What 27,000 files of 44 TB cost on an object store, com
 
 bench-near-duplicates: $(READY) ## What near-duplicates cost, and which planted copies are found (ARGS="1000000 16 8")
 	@$(BIN)/python -m benchmarks.near_duplicates $(ARGS)
+
+bench-select: $(READY) ## What a changed threshold, a mask and scores in another order cost (ARGS="400 10000000")
+	@$(BIN)/python -m benchmarks.select $(ARGS)
 
 bench-exact: $(READY) .venv-next/ready ## Which libraries give the token ids of which tokenizer (ARGS="--only GPT-2"), on all code points
 	@$(call make_environments,.venv-interop,vocabularies)

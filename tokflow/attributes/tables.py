@@ -83,7 +83,7 @@ def align(
             found=f"{len(table):,} rows, none of a document",
             remedy=f"correct attributes.{name}.key, or the file",
         )
-    num_used = len(np.unique(to_numpy(at.drop_null())))
+    num_used = int(np.count_nonzero(np.bincount(to_numpy(at.drop_null()))))
     num_unused = len(table) - num_used if are_own else None
     return Aligned(table.take(at), at.null_count, num_unused)
 
