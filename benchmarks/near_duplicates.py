@@ -3,12 +3,15 @@
     python -m benchmarks.near_duplicates [DOCUMENTS [BANDS [ROWS]]]
 
 Documents of 80 made-up words, about 260 tokens of GPT-2, in eight files; a tenth are edits of
-others. Processor time of one process: both stages are run again by themselves after a build.
+others. Processor time of one process: both stages are run again by themselves after a build. Beside
+it datatrove's four stages on the same files, where `make bench-peers PEERS=datatrove_minhash` has
+installed them; a planted copy is found if it or what it is a copy of is removed.
 """
 
 import json
 import random
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +22,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks.programs import GPT2
+from benchmarks.peer_programs import environment_of, python
+from benchmarks.programs import GPT2, ROOT
 from tokflow.near_duplicates import pairs
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
@@ -66,7 +70,8 @@ def measured(output, folder):
 
 
 def found_of(graph, shards, copies, ngram):
-    """Return (similarity, whether the pair is there) of each copy that is no equal text."""
+    """Return of each copy that is no equal text the similarity, whether the pair is there, and the
+    two places."""
     first = np.cumsum([0, *(of.manifest.counts["num_documents"] for of in shards)])
     hashes = [of.documents(["text_hash"])["text_hash"].to_pylist() for of in shards]
     texts = [[hashes[file][row] for file, row in pair] for pair in copies]
@@ -75,7 +80,19 @@ def found_of(graph, shards, copies, ngram):
     table = pq.read_table(graph.output("near_duplicates").open().file(pairs.PAIRS_NAME))
     known = set(map(frozenset, zip(*(table[at].to_pylist() for at in (0, 1)), strict=True)))
     alike = pairs.similarities(places, pairs.corpus_of(shards), ngram)
-    return np.array([alike, [frozenset(texts[of]) in known for of in some]])
+    is_found = [frozenset(texts[of]) in known for of in some]
+    return np.array(alike), {"tokflow": is_found}, [copies[of] for of in some]
+
+
+def found_by_datatrove(folder, copies):
+    """Run datatrove, print what it took and return whether it finds each of some copies."""
+    command = [*python("datatrove_minhash"), folder / "raw", folder / "datatrove"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    said = json.loads(done.stdout.splitlines()[-1])
+    removed, peak = set(said["removed"]), said["peak_bytes"] / 1e6
+    print(f"datatrove: {said['seconds']:.1f} s of CPU, removes {len(removed):,}; {peak:,.0f} MB")
+    ids = [{f"{file}.jsonl/{row}" for file, row in pair} for pair in copies]
+    return [bool(pair & removed) for pair in ids]
 
 
 def main():
@@ -100,10 +117,13 @@ def main():
         print(f"{num_documents:,} documents, {num_tokens:,} tokens, {bands} bands of {rows}")
         print(f"signatures: {seconds:.1f} s of CPU, {num_tokens / seconds / 1e6:.0f} Mtok/s")
         print(f"join: {join:.1f} s of CPU, {counts}; peak with the build {peak:,.0f} MB")
-        alike, is_found = found_of(graph, shards, copies, dataset.near_duplicates.ngram)
-        for least, most in ((0.7, 0.75), (0.75, 0.8), (0.8, 0.9), (0.9, 1.01)):
-            of = is_found[(alike >= least) & (alike < most)]
-            print(f"similarity from {least}: {of.mean():.3f} of {len(of):,} found")
+        alike, found, copies = found_of(graph, shards, copies, dataset.near_duplicates.ngram)
+        if environment_of("datatrove_minhash")[0].exists():
+            found["datatrove"] = found_by_datatrove(folder, copies)
+        for least, most in ((0, 0.5), (0.7, 0.75), (0.75, 0.8), (0.8, 0.9), (0.9, 1.01)):
+            of = (alike >= least) & (alike < most)
+            shares = (f"{name} {np.array(by)[of].mean():.3f}" for name, by in found.items())
+            print(f"similarity from {least} to {most}: {', '.join(shares)} of {of.sum():,} found")
 
 
 if __name__ == "__main__":
