@@ -372,4 +372,4 @@ def stage_named(stages: Iterable[Stage], name: str) -> Stage | None:
 
 def stage_of(stages: Iterable[Stage], manifest: Manifest) -> Stage | None:
     """Return the stage that made an output; None for one that no stage here makes, as raw files."""
-    return stage_named(stages, manifest.stage)
+    return stage_named(stages, manifest.recipe.stage)

@@ -33,10 +33,10 @@ from tokflow.tokens.shard import TokenShard, is_shard
 
 def place_of(output: StoredOutput) -> Path:
     """Return the path of an output below its dataset's folder, as a run has it."""
-    manifest, name = output.manifest, output.manifest.fingerprint[:16]
+    manifest, name = output.manifest, output.manifest.recipe.fingerprint[:16]
     if is_export(manifest):
         return Path(EXPORT.path, output.folder.parent.name, name)
-    return Path(manifest.stage, manifest.partition or "", name)
+    return Path(manifest.recipe.stage, manifest.partition or "", name)
 
 
 def dataset_folder_of(output: StoredOutput) -> Path:
@@ -79,9 +79,9 @@ class Ancestry:
     ) -> dict[str, StoredOutput]:
         """Return the outputs that an output is made from, except the tokenizer, by their names in
         its manifest: stages or, of an export, raw files, all or only `raw_files`."""
-        manifest, parents, store = output.manifest, output.manifest.parents, output.store
+        manifest, parents, store = output.manifest, output.manifest.recipe.parents, output.store
         dataset_folder, key = dataset_folder_of(output), str(manifest.partition)
-        if mixture_of(manifest.config) is not None:  # a split, made from one of a source
+        if mixture_of(manifest.recipe.config) is not None:  # a split, made from one of a source
             source, key = source_and_key(key)
             dataset_folder = dataset_folder.parent / dataset_of(source)
         # Of each stage the names of parents, and their partitions.
@@ -117,7 +117,7 @@ class Ancestry:
             return tokenizer_of(output)
         fingerprint = manifest.details.get("tokenizer_fingerprint")
         if fingerprint is None:
-            fingerprint = self.shard(output).manifest.parents[TOKENIZER.name]
+            fingerprint = self.shard(output).manifest.recipe.parents[TOKENIZER.name]
         folder = dataset_folder_of(output)
         names = [*map(dataset_of, manifest.details.get("mixture", ()))]  # the sources of a mixture
         if manifest.partition is not None and not is_shard(manifest):
@@ -146,7 +146,7 @@ class Ancestry:
         """
         output.store.check(output)
         step = stage_of(self.stages, output.manifest)
-        if mixture_of(output.manifest.config) is not None:
+        if mixture_of(output.manifest.recipe.config) is not None:
             step = MIXED_SPLIT
         return step.open(output, _Inputs(self, output)) if step else output
 
@@ -186,11 +186,11 @@ class Ancestry:
         if is_export(manifest):
             files = [self.open(of) for of in self.parents(output).values()]
             details, order = manifest.details, order_of(manifest)
-            packing = manifest.config.get("packing")
+            packing = manifest.recipe.config.get("packing")
         else:
             files = [self.open(output)]
             details, order = self.shard(output).manifest.details, ExportOrder()
-            packing = manifest.config if isinstance(files[0], FileSequences) else None
+            packing = manifest.recipe.config if isinstance(files[0], FileSequences) else None
         return make_parts(
             manifest.details["parts"],
             details,
@@ -226,7 +226,7 @@ class _Inputs:
 
 def _partitions_with(export: StoredOutput, raw_file: str) -> Iterator[str]:
     """Yield the partitions that can hold a raw file: its group of sorted keys, and its own."""
-    partitions, prefix = sorted(export.manifest.parents), ""
+    partitions, prefix = sorted(export.manifest.recipe.parents), ""
     if "mixture" in export.manifest.details:
         name, raw_file = source_and_key(raw_file)
         prefix = f"{name}/"

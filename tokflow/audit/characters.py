@@ -253,7 +253,7 @@ class Characters:
         documents: DocumentsConfig,
         render: Renderer | None,
     ) -> tuple[Encoded, TokenChars]:
-        special = shard.manifest.config["special_tokens_in_text"]
+        special = shard.manifest.recipe.config["special_tokens_in_text"]
         in_text = in_text_of(documents, special)
         key = special, documents.model_dump_json()
         if key not in self._engines:  # which takes as long as many documents
@@ -323,7 +323,7 @@ def _documents_of(shard: TokenShard) -> DocumentsConfig | None:
 
     Limits end the reading and change no row before, and what is bad keeps its row.
     """
-    fields = dict(shard.manifest.config["documents"])
+    fields = dict(shard.manifest.recipe.config["documents"])
     if "transform" in fields:
         return None
     [format_, *others] = fields["format"]

@@ -89,7 +89,10 @@ class Texts:
         edges = np.searchsorted(spans.document, (document, document + 1), sorter=order)
         of_document = order[slice(*edges)]
         at = of_document[np.searchsorted(spans.char_start[of_document], char_start)]
-        facts, config = self._documents.slice(document, 1).to_pylist()[0], shard.manifest.config
+        facts, config = (
+            self._documents.slice(document, 1).to_pylist()[0],
+            shard.manifest.recipe.config,
+        )
         num_chars = cut_chars.get((document, char_start), facts["num_chars"])
         is_chat_or_control = config["special_tokens_in_text"] == "control" or shard.has_loss_mask
         source, masks = (exported, None) if exported else self._sources

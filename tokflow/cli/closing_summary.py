@@ -345,7 +345,7 @@ def _is_without_mask(export: StageResult) -> bool:
 
 
 def _is_across_chats(made: StageResult) -> bool:
-    export, packing = Export(made.stored), made.manifest.config.get("packing", {})
+    export, packing = Export(made.stored), made.manifest.recipe.config.get("packing", {})
     is_chats = _is_without_mask(made) or any(map(export.has_loss_mask, export.parts))
     is_of_one = packing.get("strategy") == "one_document"
     return is_chats and export.layout.is_across_documents and not is_of_one

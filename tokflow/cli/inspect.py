@@ -85,7 +85,7 @@ def _print(inspection: Inspection) -> None:
     manifest = found.manifest
     print_styled((found.name, "bold"), f" of dataset {manifest.dataset}")
     print_styled(f"folder       {found.shown}")
-    print(f"fingerprint  {manifest.fingerprint}")
+    print(f"fingerprint  {manifest.recipe.fingerprint}")
     print(f"size         {size(manifest.num_bytes)} in {counted(len(manifest.files), 'file')}")
     for name in ("format", "dtype", "vocab_size", "sequence_length", "pad_id"):
         if (value := manifest.details.get(name)) is not None:
@@ -123,7 +123,7 @@ def _print(inspection: Inspection) -> None:
 
 
 def _print_origins(manifest: Manifest) -> None:
-    parents = [f"{name} {parent[:16]}" for name, parent in manifest.parents.items()]
+    parents = [f"{name} {parent[:16]}" for name, parent in manifest.recipe.parents.items()]
     for line in shortened(parents, FILES_SHOWN):
         print_styled(f"made from    {line}")
     origin = manifest.details.get("origin", {})

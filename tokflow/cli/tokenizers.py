@@ -81,7 +81,7 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_kept: bool) -> d
         "origin": manifest.details["origin"],
         "engine": engine.name,
         "engine_reason": engine.reason,
-        "vocab_size_asked": manifest.config.get("vocab_size"),
+        "vocab_size_asked": manifest.recipe.config.get("vocab_size"),
         "splitting": _splitting(tokenizer),
         "auto_tokenizer": describe_rebuilt(tokenizer.folder),
         "sample": sample,

@@ -53,7 +53,7 @@ class Export(InStore):
     @property
     def options(self) -> Any:
         """The options of the format that it was written with."""
-        return self.format.options(**self.manifest.config["options"])
+        return self.format.options(**self.manifest.recipe.config["options"])
 
     @property
     def layout(self) -> Layout:
@@ -357,7 +357,7 @@ def _whole(fields: Arrays) -> Sequences:
 
 def is_export(manifest: Manifest) -> bool:
     """Return whether an output is an export."""
-    return manifest.stage == "export"
+    return manifest.recipe.stage == "export"
 
 
 def find_export(path: str | Path | StoredOutput) -> StoredOutput:

@@ -210,7 +210,7 @@ def make_shuffled(
     names: Sequence[str], splits: Sequence[Split], seed: int
 ) -> dict[str, ShuffledDocuments]:
     """Return the documents of each part in the order of a seed."""
-    outputs = [f"{split.folder} {split.manifest.fingerprint}" for split in splits]
+    outputs = [f"{split.folder} {split.manifest.recipe.fingerprint}" for split in splits]
     digest = joined_digest([str(seed), *outputs])
     found = {}
     for name in names:

@@ -216,7 +216,7 @@ class OpenedRows:
         """The export and the part, for people: `demo/exports/bin/train`."""
         manifest = self.stored.manifest
         if self.opening.part is None:
-            return f"{manifest.dataset}/{manifest.stage}/{manifest.partition}"
+            return f"{manifest.dataset}/{manifest.recipe.stage}/{manifest.partition}"
         return f"{manifest.dataset}/exports/{self.stored.export_name}/{self.opening.part}"
 
     @property
@@ -247,12 +247,12 @@ class OpenedRows:
     @property
     def output(self) -> str:
         """The folder of its output in the store: the beginning of its fingerprint."""
-        return self.stored.manifest.fingerprint[:16]
+        return self.stored.manifest.recipe.fingerprint[:16]
 
     @property
     def tokenizer(self) -> str:
         """The fingerprint of the tokenizer that made its tokens; empty where it is not known."""
-        details, parents = self.stored.manifest.details, self.stored.manifest.parents
+        details, parents = self.stored.manifest.details, self.stored.manifest.recipe.parents
         return str(details.get("tokenizer_fingerprint") or parents.get("tokenizer", ""))
 
 

@@ -91,7 +91,7 @@ def _open_source(source: Mapping[str, Any], path: str | None) -> Rows:
             )
             if rows.source.fingerprint == source["fingerprint"]:
                 return rows
-        seen.append(output.manifest.fingerprint[:16])
+        seen.append(output.manifest.recipe.fingerprint[:16])
     raise MissingOutputError(
         where=source["path"] if path is None else path,
         expected=f"{source['name']}, {source['output']}, of which the training was",

@@ -34,7 +34,7 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
     if opening.across_documents is False and "segment_ids" not in keeps:
         raise lost("across_documents", export, ["segment_ids"])
     stored_length = int(export.manifest.details["sequence_length"])
-    packing = PackingConfig(**export.manifest.config["packing"])
+    packing = PackingConfig(**export.manifest.recipe.config["packing"])
     length = stored_length - packing.of_part(part).label_token
     _check_cut(opening, export, length)
     is_padded_left = export.manifest.details.get("padding_side") == "left"

@@ -50,7 +50,7 @@ def texts_of(shard: TokenShard) -> TextSpans:
     """Return where the texts of a shard lie."""
     table = shard.documents(["token_offset", "num_tokens"])
     starts, num_tokens = map(to_numpy, table.columns)
-    config = shard.manifest.config
+    config = shard.manifest.recipe.config
     has_bos, has_eos = config["bos"] == "first", config["eos"] == "last"
     return TextSpans(
         tokens=shard.tokens(),

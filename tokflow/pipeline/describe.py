@@ -203,7 +203,7 @@ Describe: TypeAlias = Callable[[Manifest, Mapping[str, Any]], Description]
 
 
 def _tokenizer(manifest: Manifest, run: Mapping[str, Any]) -> Description:
-    size, asked = manifest.counts["vocab_size"], manifest.config.get("vocab_size")
+    size, asked = manifest.counts["vocab_size"], manifest.recipe.config.get("vocab_size")
     of_asked = {} if asked in (None, size) else {"vocab_size_asked": asked}
     return Description({"vocab_size": size, **of_asked})
 
@@ -315,7 +315,7 @@ DESCRIBE: dict[str, Describe] = {
 def describe(manifest: Manifest, run: Mapping[str, Any] | None = None) -> Description:
     """Return the description of an output. `run`: facts of the run that made it, if its speed is to
     be shown."""
-    return DESCRIBE.get(manifest.stage, _counts)(manifest, run or {})
+    return DESCRIBE.get(manifest.recipe.stage, _counts)(manifest, run or {})
 
 
 def describe_all(manifests: Iterable[Manifest]) -> Description | None:

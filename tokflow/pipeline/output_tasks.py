@@ -232,7 +232,7 @@ def _is_there(output: Output, segment: Share, folder: Path, store: Store) -> boo
         return False
     except TokflowError:
         return False
-    is_same = found.manifest.fingerprint == segment.recipe.fingerprint
+    is_same = found.manifest.recipe.fingerprint == segment.recipe.fingerprint
     return is_same and not output.step.refused(found.manifest.counts, output.graph.dataset)
 
 

@@ -58,7 +58,7 @@ class Totals:
         """Add the counts of an output, which is called `name`; those of a split, of sequences and
         of the tokenizer say nothing here."""
         if is_shard(manifest):
-            is_asked = manifest.config.get("special_tokens_in_text") == "control"
+            is_asked = manifest.recipe.config.get("special_tokens_in_text") == "control"
             as_asked = {"num_special_tokens_in_text": 0} if is_asked else {}
             all_tokens = {"num_loss_tokens": manifest.counts["num_tokens"]}
             is_masked = "num_loss_tokens" in manifest.counts

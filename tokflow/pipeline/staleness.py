@@ -37,26 +37,27 @@ _COMES_AND_GOES = re.compile(r"documents\..* is (new|gone)")
 
 def why(newest: Manifest, expected: Recipe, step: Stage) -> tuple[Cause, tuple[str, ...]]:
     """Compare the newest output with the one to be made; the first cause is the root."""
-    if newest.version != expected.version:
-        return "code changed", (f"version {newest.version} to {expected.version}",)
+    was = newest.recipe
+    if was.version != expected.version:
+        return "code changed", (f"version {was.version} to {expected.version}",)
     libraries = expected.config.get("libraries", {})
-    if libraries != newest.config.get("libraries", {}):
+    if libraries != was.config.get("libraries", {}):
         return "code changed", tuple(described_changes(libraries) or ["older libraries again"])
-    as_stored, of_newest = json.loads(json.dumps([expected.config, newest.config]))
+    as_stored, of_newest = json.loads(json.dumps([expected.config, was.config]))
     fields = list(_changed_fields(as_stored, of_newest))
     for name, called in (("shuffle", "shuffle"), ("document_order", "shuffle.documents")):
         if (name in as_stored) != (name in of_newest):
             fields.append(f"{called} is {'new' if name in as_stored else 'gone'}")
-    inputs = _changed_parents(expected.parents, newest.parents)
+    inputs = _changed_parents(expected.parents, was.parents)
     files: list[str] = []
     if step.decides_all:
         files, inputs = list(inputs.values()), {}
     elif "raw" in inputs:
         files, _ = [str(newest.partition)], inputs.pop("raw")
-    if step.has_engine and "engine" in expected.config and "engine" not in newest.config:
+    if step.has_engine and "engine" in expected.config and "engine" not in was.config:
         inputs["engine"] = "gigatoken was found wrong with this tokenizer"
     position = expected.config.get("position", {})
-    earlier = newest.config.get("position", {})
+    earlier = was.config.get("position", {})
     if any(position.get(of, 0) != earlier.get(of, 0) for of in {*position, *earlier}):
         inputs["position"] = "the files before it"
     if "scope" in expected.config.get("documents", {}).get("limit", {}):
@@ -113,7 +114,9 @@ def _likest(graph: BuildGraph, output: Output) -> StoredOutput | None:
     others = [graph.output(output.stage, output.key, variant) for variant in variants]
     folders = {of.folder for of in others if of is not output}
     found = [of for of in made_in(output.graph.store, output.place) if of.folder not in folders]
-    return next((of for of in found if of.manifest.config == config), next(iter(found), None))
+    return next(
+        (of for of in found if of.manifest.recipe.config == config), next(iter(found), None)
+    )
 
 
 def _changed_parents(expected: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:

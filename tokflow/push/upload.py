@@ -193,7 +193,7 @@ class _Push:
                     return self._pushed(look)
                 self._refuse_again(changes)
                 if self.is_pull_request:
-                    title = f"{self._about}: {self.export.manifest.fingerprint[:16]}"
+                    title = f"{self._about}: {self.export.manifest.recipe.fingerprint[:16]}"
                     self.repository = self.repository.with_pull_request(title)
                     self.is_pull_request = False
                     self.say(f"pull request: {self.repository.web_url('')}")
@@ -276,7 +276,7 @@ class _Push:
     def _send(self, changes: _Changes, parent: str) -> None:
         check_files(self.export, only=self._names(changes.files), fetches=False)
         batches = [*_batches(changes.files, self.export.store.most_bytes // 2)]
-        fingerprint, list_ = self.export.manifest.fingerprint, list[File]()
+        fingerprint, list_ = self.export.manifest.recipe.fingerprint, list[File]()
         if len(batches) > 1:
             name = f"{self.target.folder}{UNFINISHED}/{fingerprint[:16]}.json"
             list_ = [file_of(name, self.manifest.read())]

@@ -60,8 +60,8 @@ def card_body(facts: ExportFacts) -> str:
         *_sources(facts.sources),
         *_tables(facts),
         f"`{INDEX_NAME}` has the raw file and row of each document." if has_index else "",
-        f"Made by tokflow: fingerprint `{manifest.fingerprint}`. The recipe, of what is made of "
-        "each raw file that of the first:",
+        f"Made by tokflow: fingerprint `{manifest.recipe.fingerprint}`. The recipe, of what is "
+        "made of each raw file that of the first:",
         f"```yaml\n{shown.strip()}\n```",
         f"Cite as:\n\n```bibtex\n{facts.card.citation.strip()}\n```" if facts.card.citation else "",
     ]

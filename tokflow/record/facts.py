@@ -88,12 +88,12 @@ def facts_of(
     for of in outputs:
         manifest = of.manifest
         is_own = manifest.dataset == export.manifest.dataset
-        name = manifest.stage if is_own else f"{manifest.stage} of {manifest.dataset}"
+        name = manifest.recipe.stage if is_own else f"{manifest.recipe.stage} of {manifest.dataset}"
         by_stage.setdefault(name, []).append(manifest)
     for manifests in by_stage.values():
         manifests.sort(key=lambda of: of.partition or "")
     tokens = [of.manifest for of in outputs if is_shard(of.manifest)]
-    selections = [of for of in by_stage.values() if of[0].stage == SELECTION.name]
+    selections = [of for of in by_stage.values() if of[0].recipe.stage == SELECTION.name]
     return ExportFacts(
         export=Export(export),
         card=cards.get(export.manifest.dataset, CardConfig()),
@@ -105,7 +105,7 @@ def facts_of(
             for row in rule_rows(of)
         ],
         recipes={
-            name: {"version": of[0].version, **_plain(of[0].config)}
+            name: {"version": of[0].recipe.version, **_plain(of[0].recipe.config)}
             for name, of in by_stage.items()
         },
         tokenizer=outputs[-1].manifest if len(outputs) > 1 else None,
@@ -126,7 +126,7 @@ def _sources(tokens: Sequence[Manifest], cards: Mapping[str, CardConfig]) -> Ite
         card = cards.get(dataset, CardConfig()).card_of(pattern)
         if card.title is None:
             card = card.model_copy(update={"title": dataset})
-        raw_files = {str(of.partition): of.parents["raw"] for of in shards}
+        raw_files = {str(of.partition): of.recipe.parents["raw"] for of in shards}
         yield Source(card, raw_files, total_counts(of.counts for of in shards))
 
 

@@ -52,7 +52,7 @@ def statement_of(export: StoredOutput, ancestry: Ancestry) -> dict[str, Any]:
         "leaves": leaves,
         "dataset": manifest.dataset,
         "export": export.export_name,
-        "fingerprint": manifest.fingerprint,
+        "fingerprint": manifest.recipe.fingerprint,
         "counts": dict(manifest.counts),
         "raw_files": raw_files_of(outputs),
         "recipes": facts.recipes,
@@ -75,7 +75,7 @@ def statement_of(export: StoredOutput, ancestry: Ancestry) -> dict[str, Any]:
 def raw_files_of(outputs: Iterable[StoredOutput]) -> dict[str, str]:
     """Return the digest of each raw file, or group, by `<dataset>/<partition>`."""
     shards = [of.manifest for of in outputs if is_shard(of.manifest)]
-    return {f"{of.dataset}/{of.partition}": of.parents["raw"] for of in shards}
+    return {f"{of.dataset}/{of.partition}": of.recipe.parents["raw"] for of in shards}
 
 
 OF_ENVIRONMENT = {"origin", "reference", DROPPED}

@@ -38,7 +38,7 @@ def drafts_of(facts: ExportFacts, domains: Domains) -> dict[str, str]:
     values = {
         "gap": GAP,
         "title": title_of(facts),
-        "fingerprint": facts.export.manifest.fingerprint,
+        "fingerprint": facts.export.manifest.recipe.fingerprint,
         "num_tokens": f"{num_tokens:,}",
         "size": next((text for most, text in SIZES if num_tokens < most), "more than 10 trillion"),
         "num_documents": f"{sum(of.counts['num_documents'] for of in sources):,}",

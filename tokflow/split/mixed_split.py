@@ -91,7 +91,7 @@ def mixed_split_recipe(
 
 def share_of(manifest: Manifest) -> MixtureShare:
     """Return the share that a mixture's split was made from."""
-    fields = mixture_of(manifest.config) or {}
+    fields = mixture_of(manifest.recipe.config) or {}
     return MixtureShare(key=fields["key"], tokens=dict(fields["tokens"]), seed=fields["seed"])
 
 

@@ -75,13 +75,13 @@ DOCUMENT_ORDER = "document_order"
 
 def order_of(manifest: Manifest) -> ExportOrder:
     """Return the order that an export was made in."""
-    documents = manifest.config.get(DOCUMENT_ORDER, {}).get("seed")
+    documents = manifest.recipe.config.get(DOCUMENT_ORDER, {}).get("seed")
     return ExportOrder(documents=documents, sequences=shuffle_seed_of(manifest))
 
 
 def shuffle_seed_of(manifest: Manifest) -> int | None:
     """Return the seed of a split's documents, or of an export's sequences; None without one."""
-    seed: int | None = manifest.config.get("shuffle", {}).get("seed")
+    seed: int | None = manifest.recipe.config.get("shuffle", {}).get("seed")
     return seed
 
 

@@ -343,9 +343,11 @@ def _names_of(parts: tuple[str, ...]) -> pa.StringArray:
 
 def config_of_split(manifest: Manifest) -> tuple[SplitConfig, FilePosition]:
     """Return a config that makes a split as it was made, and what it had to know of other files."""
-    fields = {name: of for name, of in manifest.config.items() if name in ("seed", "boundary")}
-    position = manifest.config.get("position")
-    parts = {name: PartConfig(**part) for name, part in manifest.config["parts"]}
+    fields = {
+        name: of for name, of in manifest.recipe.config.items() if name in ("seed", "boundary")
+    }
+    position = manifest.recipe.config.get("position")
+    parts = {name: PartConfig(**part) for name, part in manifest.recipe.config["parts"]}
     scope: Scope = "file" if position is None else "dataset"
     return SplitConfig(parts=parts, scope=scope, **fields), FilePosition(**(position or {}))
 

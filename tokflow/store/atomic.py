@@ -109,7 +109,7 @@ class NewFolders:
                     found="none",
                     remedy="this is a bug of the stage that wrote the folder; please report it",
                 )
-        name = folder.name if is_named else read_manifest(temporary).fingerprint[:16]
+        name = folder.name if is_named else read_manifest(temporary).recipe.fingerprint[:16]
         self._written[folder] = temporary, folder.with_name(name), store
 
     def commit(self) -> dict[Path, Exception]:
@@ -263,7 +263,7 @@ def _is_same(folder: Path, temporary: Path, store: Keeper) -> bool:
     if not store.is_intact(folder):
         return False
     there, new = read_manifest(folder), read_manifest(temporary)
-    return there.fingerprint == new.fingerprint and there.dropped.keys() == new.dropped.keys()
+    return there.recipe == new.recipe and there.dropped.keys() == new.dropped.keys()
 
 
 def begun_beside(path: Path) -> Path:

@@ -83,7 +83,7 @@ def check_made_again(temporary: Path, place: Path, dropped: Mapping[str, FileEnt
     manifest = read_manifest(temporary)
     found = manifest.files
     if other := [name for name in dropped if found.get(name) != dropped[name]]:
-        folder, name = place / manifest.fingerprint[:16], other[0]
+        folder, name = place / manifest.recipe.fingerprint[:16], other[0]
         changes = changed_since([read_run(folder).get("versions", {})])
         since = changes or ["no library has another version: perhaps what a function imports"]
         raise CorruptOutputError(

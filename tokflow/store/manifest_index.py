@@ -107,7 +107,7 @@ class ManifestIndex:
             return
         of = manifest
         line = _Line(
-            of.fingerprint, stamp, of.dataset, of.partition, of.counts, of.details, of.files
+            of.recipe.fingerprint, stamp, of.dataset, of.partition, of.counts, of.details, of.files
         )
         with suppress(UnicodeEncodeError):  # of a lone surrogate in the name of a token
             fields = msgspec.json.encode(line)

@@ -99,8 +99,8 @@ class Store:
         """Return the output of a stage with a fingerprint; `recipe`: the one that has it, where it
         is known. Raises: as `read_manifest`, CorruptOutputError also for another output."""
         manifest = read_manifest(folder, recipe)
-        if (manifest.stage, manifest.fingerprint) != (stage, fingerprint):
-            found = f"{manifest.stage} with {manifest.fingerprint[:16]}…"
+        if (manifest.recipe.stage, manifest.recipe.fingerprint) != (stage, fingerprint):
+            found = f"{manifest.recipe.stage} with {manifest.recipe.fingerprint[:16]}…"
             raise damaged(folder, f"{stage} with the fingerprint {fingerprint[:16]}…", found)
         return StoredOutput(self, folder, manifest)
 
@@ -364,7 +364,7 @@ class StoredOutput:
     @property
     def name(self) -> str:
         """Its name in messages: `tokens of a.jsonl`, `export bin` or `tokenizer`."""
-        made_by, partition = self.manifest.stage, self.manifest.partition
+        made_by, partition = self.manifest.recipe.stage, self.manifest.partition
         if partition:
             return f"{made_by} of {partition}"
         return made_by if self.export_name == made_by else f"{made_by} {self.export_name}"
@@ -373,7 +373,7 @@ class StoredOutput:
     def export_name(self) -> str:
         """The name of an export: of the folder that has it and its older builds, or of its own
         where it lies outside of a store."""
-        is_stored = self.folder.name == self.manifest.fingerprint[:16]
+        is_stored = self.folder.name == self.manifest.recipe.fingerprint[:16]
         return (self.folder.parent if is_stored else self.folder).name
 
 

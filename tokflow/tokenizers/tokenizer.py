@@ -257,13 +257,15 @@ def check_content(manifest: Manifest, folder: Path) -> None:
     Raises: CorruptOutputError.
     """
     found = {name: entry.sha256 for name, entry in manifest.files.items()}
-    expected = manifest.parents if _holds_copies(manifest) else found
+    expected = manifest.recipe.parents if _holds_copies(manifest) else found
     for name, sha256 in found.items():
         if sha256 != expected.get(name, sha256) or sha256 not in expected.values():
             raise _other_content(folder / name, "the checksum that its recipe has", "another")
     if len(found) != len(expected):
         raise _other_content(folder, f"{len(expected)} files, as its recipe has", str(len(found)))
-    fingerprint = content_fingerprint(manifest.details, manifest.files, version=manifest.version)
+    fingerprint = content_fingerprint(
+        manifest.details, manifest.files, version=manifest.recipe.version
+    )
     named = str(manifest.details["tokenizer_fingerprint"])
     if named != fingerprint:
         wanted = f"the fingerprint {fingerprint[:16]}… of its files and special ids"
@@ -275,7 +277,7 @@ def _holds_copies(manifest: Manifest) -> bool:
 
     They are not where a tokenizer.json was made of them, or ranks of tiktoken were written anew.
     """
-    kind, parents = manifest.config.get("kind"), manifest.parents
+    kind, parents = manifest.recipe.config.get("kind"), manifest.recipe.parents
     if kind == "huggingface":
         made = {"tokenizer.json", RANKS_NAME} & manifest.files.keys()
         is_made = bool(made - parents.keys())

@@ -124,7 +124,7 @@ class TokenShard(InStore):
     @property
     def keep_columns(self) -> tuple[str, ...]:
         """The columns of the raw files that are kept for each document."""
-        return tuple(self.manifest.config.get("documents", {}).get("keep_columns", ()))
+        return tuple(self.manifest.recipe.config.get("documents", {}).get("keep_columns", ()))
 
     def kept_columns(self) -> pa.Table:
         """Return kept_columns.parquet, one row per document in the order of files and rows."""
@@ -247,4 +247,4 @@ def tokens_recipe(
 
 def is_shard(manifest: Manifest) -> bool:
     """Return whether an output is a token shard."""
-    return manifest.stage == "tokens"
+    return manifest.recipe.stage == "tokens"

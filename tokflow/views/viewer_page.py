@@ -242,7 +242,7 @@ def _facts(found: StoredOutput, export: Export) -> dict[str, Any]:
         "shuffled": ", ".join(
             f"{of} (seed {seed})" for of, seed in shuffled_by(found.manifest).items()
         ),
-        "fingerprint": found.manifest.fingerprint[:16],
+        "fingerprint": found.manifest.recipe.fingerprint[:16],
     }
     parts = describe(found.manifest).parts.items()
     facts |= {part: phrase_of_part(values) for part, values in parts}

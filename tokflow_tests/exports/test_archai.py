@@ -45,7 +45,10 @@ def test_the_config_names_what_was_tokenized_without_being_told(
     (tmp_path / "raw/a.jsonl").write_text('{"title": "a", "body": "b"}\n')
     folder, manifest = export(declare(tmp_path, tokenizer={"kind": "bytes", "eos": eos}, **fields))
 
-    config, options = json.loads((folder / "config.json").read_text()), manifest.config["options"]
+    config, options = (
+        json.loads((folder / "config.json").read_text()),
+        manifest.recipe.config["options"],
+    )
     assert config["dataset_file_path"] == options["dataset_file_path"] == "raw/*.jsonl"
     assert config["tokenizer"]["name_or_path"] == options["tokenizer_name"] == "bytes"
     assert config["mapping_column_name"] == options["mapping_column_name"] == ["title", "body"]

@@ -533,7 +533,7 @@ def check_accounting(manifest: Manifest, part: Part) -> None:
     assert once + counts[f"{name}.num_dropped_tokens"] == part.num_tokens
     if "sequence_length" in manifest.details:
         slots = counts[f"{name}.num_sequences"] * manifest.details["sequence_length"]
-        padding = manifest.config["options"].get("padding", True)
+        padding = manifest.recipe.config["options"].get("padding", True)
         num_padding = slots - counts[f"{name}.num_tokens"] if padding is True else 0
         assert counts[f"{name}.num_padding"] == num_padding or padding == "longest"
         assert Export(stored(Path(), manifest)).num_positions(name) == slots
@@ -596,7 +596,7 @@ def test_the_manifest_names_what_a_reader_needs(tmp_path: Path):
         "keeps": ["token_ids", "segment_ids", "position_ids", "loss_mask"],
         "names": {"source": "raw/*.jsonl", "columns": ["text"], "tokenizer": "bytes"},
     }
-    assert list(manifest.parents) == ["a.jsonl"]
+    assert list(manifest.recipe.parents) == ["a.jsonl"]
     assert (manifest.dataset, manifest.partition) == ("tiny", None)
 
 

@@ -221,5 +221,5 @@ def test_manifests_say_the_seed_and_the_scope(tmp_path: Path):
     manifest = build(dataset).export("bin").manifest
 
     order = {"seed": 5, "version": 1, "scope": "dataset"}
-    assert manifest.config["document_order"] == manifest.details["document_order"] == order
+    assert manifest.recipe.config["document_order"] == manifest.details["document_order"] == order
     assert "shuffle" not in graph_of(dataset).split("x.jsonl").manifest().config

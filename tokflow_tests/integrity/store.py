@@ -48,7 +48,7 @@ def outputs(store: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for each in walk(Store(store), store):
         assert isinstance(each, StoredOutput), each
-        kind = each.manifest.details.get("format", each.manifest.stage)
+        kind = each.manifest.details.get("format", each.manifest.recipe.stage)
         found.setdefault(kind, []).append(each.folder)
     return found
 

@@ -63,7 +63,7 @@ def test_a_bad_file_is_named_with_its_reason_and_stops_no_export(
     assert reason in line
     for export in ("bin", "parquet"):
         manifest = built.export(export).manifest
-        assert list(manifest.parents) == ["a.jsonl", "c.jsonl", "d.jsonl"]
+        assert list(manifest.recipe.parents) == ["a.jsonl", "c.jsonl", "d.jsonl"]
         assert reason in manifest.details["bad_files"][name]
     assert plan.is_up_to_date
     assert [of.found for of in plan.left_out] == [of.found for of in built.left_out]
@@ -118,7 +118,7 @@ def test_exports_have_the_bytes_of_a_build_in_which_the_file_never_was(
     assert of_bad.failed == ()
     for export in ("bin", "parquet"):
         assert bytes_of(of_bad, export) == bytes_of(of_never, export)
-        fingerprints = {of.export(export).manifest.fingerprint for of in (of_bad, of_never)}
+        fingerprints = {of.export(export).manifest.recipe.fingerprint for of in (of_bad, of_never)}
         assert len(fingerprints) == 2
 
 
@@ -131,7 +131,7 @@ def test_what_was_bad_is_made_as_soon_as_it_is_whole(tmp_path: Path):
     built = build_dataset(dataset)
 
     assert waiting == {"tokens", "split", "sequences", "export"}
-    assert "b.jsonl.gz" in built.export("bin").manifest.parents
+    assert "b.jsonl.gz" in built.export("bin").manifest.recipe.parents
     assert "bad_files" not in built.export("bin").manifest.details
     assert left_out(dataset, built) == ["left out: nothing"]
     assert not (dataset.folder / "bad_files.json").exists()
@@ -154,7 +154,7 @@ def test_a_transform_that_is_mended_brings_back_what_it_could_not_read(
         fields = {"transform": "clean:short", **documents}
         bad = b'{"text": "a longer one"}\n'
         built = build_dataset(skipping(tmp_path, bad, "b.jsonl", documents=fields))
-        return list(built.export("bin").manifest.parents)
+        return list(built.export("bin").manifest.recipe.parents)
 
     write(9)
     before = made_from()
@@ -253,8 +253,8 @@ def test_a_server_is_asked_again_for_a_bad_file_and_made_with_it_once_it_is_whol
     assert (first.failed, second.failed, third.failed) == ((), (), ())
     assert (plan.is_up_to_date, plan.num_remote) == (True, 1)
     assert (second.num_new, asked_again) == (0, True)
-    assert key not in first.export("bin").manifest.parents
-    assert key in third.export("bin").manifest.parents
+    assert key not in first.export("bin").manifest.recipe.parents
+    assert key in third.export("bin").manifest.recipe.parents
 
 
 def test_where_every_file_is_bad_the_build_fails_with_their_own_errors(tmp_path: Path):

@@ -61,7 +61,7 @@ def test_the_tokens_are_those_of_the_file_and_every_command_knows_it(
     version = manifest.details["raw_version"]
     assert (version["etag"], version["num_bytes"]) == ('"v1"', len(server.content))
     hashed = hashlib.sha256(json.dumps(version, sort_keys=True).encode()).hexdigest()
-    assert manifest.parents["raw"] == hashed
+    assert manifest.recipe.parents["raw"] == hashed
     assert make_plan(dataset).is_up_to_date
     assert problems_of(dataset) == []
     [origin] = trace_tokens(dataset.folder / "exports/bin/latest", part="train", start=2, stop=5)

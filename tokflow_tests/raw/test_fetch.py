@@ -37,12 +37,12 @@ def test_a_remote_file_is_a_complete_copy_in_the_store(server: Server, tmp_path:
     assert server.requests == ["HEAD", "GET", "HEAD"]
     assert calls == [(10_000, 10_000)]  # it is not read again to be hashed
     manifest = read_manifest(raw.path.parent)
-    assert (manifest.stage, manifest.dataset, manifest.partition) == (
+    assert (manifest.recipe.stage, manifest.dataset, manifest.partition) == (
         "raw",
         "shakespeare",
         "en/a.txt",
     )
-    assert (manifest.fingerprint, manifest.parents) == (SHA256, {"content": SHA256})
+    assert (manifest.recipe.fingerprint, manifest.recipe.parents) == (SHA256, {"content": SHA256})
     assert dict(manifest.counts) == {"num_bytes": 10_000}
     assert broken_files(raw.path.parent, manifest) == []
     assert names(store) == [".lock", ".source.json", SHA256[:16]]

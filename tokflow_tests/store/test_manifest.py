@@ -128,7 +128,9 @@ def test_the_recipe_that_is_expected_does_not_excuse_another_fingerprint(tmp_pat
     (tmp_path / "_tokflow/manifest.json").write_bytes(sealed(fields))
 
     with pytest.raises(CorruptOutputError, match="the fingerprint of its recipe"):
-        Store(tmp_path).find(tmp_path, manifest.stage, manifest.fingerprint, manifest.recipe)
+        Store(tmp_path).find(
+            tmp_path, manifest.recipe.stage, manifest.recipe.fingerprint, manifest.recipe
+        )
 
 
 def test_a_newer_format_is_foreign_and_not_damaged(tmp_path: Path):
@@ -147,7 +149,7 @@ def test_a_newer_format_is_foreign_and_not_damaged(tmp_path: Path):
         (b'{"format_version": 2', "Expecting ',' delimiter"),
         (b"\xff\xfe", "can't decode byte"),
         (b"[" * 100_000, "maximum recursion depth"),
-        (b"[1]", "found list"),
+        (b"[1]", "found None"),
         (b"{}", "found None"),
         (b'{"format_version": 0}', "found 0"),
         (b'{"format_version": 2}', "the sha256 of the others"),

@@ -88,7 +88,7 @@ def verify_sequences(sequences: FileSequences) -> list[str]:
         where = f"{sequences.folder}: {part}: in sequences, leftover and dropped"
         problems += unequal(where, num_tokens=num_tokens)
     about: dict[str, Any] = {"dataset": manifest.dataset, "recipe": manifest.recipe}
-    write = partial(write_sequences, split, PackingConfig(**manifest.config), **about)
+    write = partial(write_sequences, split, PackingConfig(**manifest.recipe.config), **about)
     return problems + _made_again(sequences, write)
 
 

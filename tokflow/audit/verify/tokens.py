@@ -204,7 +204,7 @@ def _eos_problems(shard: TokenShard) -> Iterator[str]:
 
 def _ends_empty(shard: TokenShard) -> bool:
     """Return whether empty documents get an EOS."""
-    return bool(shard.manifest.config.get("eos_of_empty", True))
+    return bool(shard.manifest.recipe.config.get("eos_of_empty", True))
 
 
 def _mask_problems(shard: TokenShard) -> Iterator[str]:

@@ -225,7 +225,8 @@ class Verifier:
         if (dataset / TOKENIZER.path).is_dir() and not is_placed:
             problems.append(
                 f"{found.folder}: expected to be where a run looks for it, found in a folder that "
-                f"its manifest does not lead to: {found.manifest.fingerprint[:16]} of {found.name}"
+                f"its manifest does not lead to: {found.manifest.recipe.fingerprint[:16]} "
+                f"of {found.name}"
             )
         begun = Verification(
             name=_shown(found),
@@ -262,22 +263,22 @@ class Verifier:
         """Return the problems and the notes of an output whose files are whole, or what finds them
         where that takes long."""
         manifest = found.manifest
-        if manifest.stage == RAW:
+        if manifest.recipe.stage == RAW:
             return [], []
-        if manifest.stage == TOKENIZER.name:
+        if manifest.recipe.stage == TOKENIZER.name:
             tokenizer = replace(tokenizer_of(found), trust_remote_code=self._trust)
             return verify_tokenizer(tokenizer), []
-        if manifest.stage == TOKENS.name:
+        if manifest.recipe.stage == TOKENS.name:
             return self._tokens(found)
         reason = self._why_not_compared(found)
         if is_export(manifest):
             return self._export(found, reason)
         if reason:
             return [], [f"{reason}: {NOT_COMPARED}"]
-        if manifest.version != VERSIONS.get(manifest.stage, manifest.version):
+        if manifest.recipe.version != VERSIONS.get(manifest.recipe.stage, manifest.recipe.version):
             return [], ["another version of tokflow made it: not made again"]
         known = {RAW, *(of.name for of in self._ancestry.stages)}
-        if unknown := sorted(manifest.parents.keys() - known):
+        if unknown := sorted(manifest.recipe.parents.keys() - known):
             return [], [f"it was made with {', '.join(unknown)}, unknown here: not made again"]
         opened = self._ancestry.open(found)
         if isinstance(opened, Split):
@@ -285,12 +286,12 @@ class Verifier:
         if isinstance(opened, FileSequences):
             return verify_sequences(opened), []
         if expected is None:
-            return [], [f"{manifest.stage} is made with its dataset alone: not made again"]
+            return [], [f"{manifest.recipe.stage} is made with its dataset alone: not made again"]
         return verify_made_again(expected), []
 
     def _split(self, split: Split) -> Result:
         found = split.stored
-        if mixture_of(found.manifest.config) is not None:
+        if mixture_of(found.manifest.recipe.config) is not None:
             source: Split = self._ancestry.open(self._ancestry.parents(found)[SPLIT.name])
             tokenizer = self._ancestry.tokenizer(found)
             if tokenizer is None or self._broken_files(tokenizer.stored):

@@ -120,7 +120,7 @@ def _is_same(there: bytes, temporary: Path) -> bool:
     keep_manifest(aside, there)
     try:
         old, new = read_manifest(aside), read_manifest(temporary)
-        return old.fingerprint == new.fingerprint and old.dropped.keys() == new.dropped.keys()
+        return old.recipe == new.recipe and old.dropped.keys() == new.dropped.keys()
     except CorruptOutputError:
         return False
     finally:

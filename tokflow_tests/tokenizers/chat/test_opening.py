@@ -50,7 +50,7 @@ def test_stop_tokens_come_with_the_tokenizer_and_make_no_other_tokenizer(tmp_pat
     assert without.manifest.counts["num_turns_without_stop"] == 1
     assert supervised(with_file, content) == "\nyes<|user|>\nplease<|im_end|>"
     assert with_file.manifest.counts["num_turns_without_stop"] == 0
-    assert with_file.manifest.config["stop_tokens"] == ["<|user|>"]
+    assert with_file.manifest.recipe.config["stop_tokens"] == ["<|user|>"]
     assert BuildGraph(dataset).tokenizer.fingerprint == fingerprint
 
 

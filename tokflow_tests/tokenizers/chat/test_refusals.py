@@ -176,10 +176,16 @@ def test_the_text_of_a_template_file_is_what_decides_the_tokens(tmp_path: Path):
     by_file = chat_dataset(tmp_path, None, documents={"chat_template": "mine.jinja"})
     by_text = chat_dataset(tmp_path, None, documents={"chat_template": PLAIN})
 
-    assert tokenize(by_file).manifest.fingerprint == tokenize(by_text).manifest.fingerprint
+    assert (
+        tokenize(by_file).manifest.recipe.fingerprint
+        == tokenize(by_text).manifest.recipe.fingerprint
+    )
     path.write_text(MARKED)
     changed = chat_dataset(tmp_path, None, documents={"chat_template": "mine.jinja"})
-    assert tokenize(changed).manifest.fingerprint != tokenize(by_text).manifest.fingerprint
+    assert (
+        tokenize(changed).manifest.recipe.fingerprint
+        != tokenize(by_text).manifest.recipe.fingerprint
+    )
     with pytest.raises(ConfigError, match=r"none\.jinja.*No such file"):
         chat_dataset(tmp_path, None, documents={"chat_template": "none.jinja"})
 

@@ -71,7 +71,7 @@ def test_trust_is_part_of_the_recipe_and_code_of_the_content(tmp_path: Path):
     after = save_tokenizer(trusting)
 
     assert outputs[0] != outputs[1]
-    assert read_manifest(before.folder).config["trust_remote_code"] is True
+    assert read_manifest(before.folder).recipe.config["trust_remote_code"] is True
     assert before.fingerprint != after.fingerprint
 
 
