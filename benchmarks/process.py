@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokflow.pools.memory import shared_bytes
+from tokflow.pools.machine import shared_bytes
 
 PROC = Path("/proc")
 SAMPLE_SECONDS = 0.05

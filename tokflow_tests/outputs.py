@@ -15,7 +15,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import BuildResult
 from tokflow.shown import shown_text, stands_for_url
-from tokflow.store.beside import CROISSANT_NAME
+from tokflow.store.listed_files import CROISSANT_NAME
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, read_manifest, sealed
 from tokflow.store.remote.places import Place
 from tokflow.store.remote.remote_store import RemoteStore, store_at

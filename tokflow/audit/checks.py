@@ -30,9 +30,9 @@ from tokflow.selection.left_out import rule_rows
 from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.stage import SPLIT
-from tokflow.store.check_memory import CheckMemory
 from tokflow.store.integrity import once_more, raise_damage
 from tokflow.store.manifest import Manifest
+from tokflow.store.remembered import CheckMemory
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.tokens.stage import TOKENS
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from tokflow.errors import TokflowError
 from tokflow.store.atomic import begun_beside
-from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.integrity import Reading
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
 from tokflow.store.store import StoredOutput
+from tokflow.store.streams import HashedWriter
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import TOKENS_NAME, segment_name
 from tokflow.tokens.token_source import TokenSource, mapped

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
-from tokflow.store.request_errors import RemoteStoreError
+from tokflow.store.requests import RemoteStoreError
 
 
 @contextmanager

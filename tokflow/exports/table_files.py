@@ -31,7 +31,7 @@ from tokflow.exports.options import PartRows
 from tokflow.exports.part import FileFacts, Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import files_of, sequences_within
-from tokflow.pools.cores import renew_in_forks
+from tokflow.pools.machine import renew_in_forks
 from tokflow.store.config import Config
 from tokflow.store.tables import to_numpy
 

@@ -19,10 +19,10 @@ from tokflow.exports.options import FILE_DIGITS, ShardOptions, cut
 from tokflow.exports.part import Part
 from tokflow.sequences.segments import Sequences
 from tokflow.split.spans import Split
-from tokflow.store.hashed_writer import HashedWriter, copy_rest
 from tokflow.store.links import LINKED_BYTES, SHORT_BYTES, CopiedRange, has_linked, note_copies
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
+from tokflow.store.streams import HashedWriter, copy_rest
 from tokflow.store.tables import map_numbers, offsets_of
 from tokflow.store.zstd import zstd
 from tokflow.tokens.shard import TokenShard

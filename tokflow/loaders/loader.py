@@ -26,7 +26,7 @@ from tokflow.loaders.samples import (
     with_cu_seqlens,
 )
 from tokflow.loaders.steps import Steps
-from tokflow.pools.cores import renew_in_forks
+from tokflow.pools.machine import renew_in_forks
 
 if TYPE_CHECKING:
     from tokflow.audit.step_trace import SampleTrace

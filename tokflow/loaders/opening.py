@@ -21,8 +21,7 @@ from tokflow.exports import FORMATS, Arrays, Export, Portion, damaged_file
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.reading import is_export
 from tokflow.loaders.samples import Numbers, StoredFile, fetch
-from tokflow.pools.cores import renew_in_forks
-from tokflow.pools.memory import free_bytes
+from tokflow.pools.machine import free_bytes, renew_in_forks
 from tokflow.store.integrity import Stored
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput

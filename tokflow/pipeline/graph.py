@@ -27,7 +27,7 @@ from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
-from tokflow.store.manifest_index import ManifestIndex, ManifestIndexes
+from tokflow.store.remembered import ManifestIndex, ManifestIndexes
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.stage import TOKENIZER

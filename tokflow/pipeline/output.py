@@ -13,7 +13,7 @@ from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError,
 from tokflow.pipeline.raw_files import LimitedFiles
 from tokflow.stage import Graph, Input, Stage, stages_giving
 from tokflow.store.manifest import Manifest, Recipe, damaged, holds_output
-from tokflow.store.manifest_index import ManifestIndex, stamp_of_manifest
+from tokflow.store.remembered import ManifestIndex, stamp_of_manifest
 from tokflow.store.store import Store, StoredOutput
 
 T = TypeVar("T")

@@ -11,8 +11,7 @@ from tokflow.errors import BadDocumentError, CorruptOutputError, MissingOutputEr
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageResult
-from tokflow.pools.pool import Advance, LostWorkerError
-from tokflow.pools.sending import Shared
+from tokflow.pools.pool import Advance, LostWorkerError, Shared
 from tokflow.stage import Share, Writer
 from tokflow.store.atomic import segment_folder
 from tokflow.store.dropping import check_made_again

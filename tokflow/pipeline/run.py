@@ -36,7 +36,7 @@ from tokflow.pipeline.skipped_files import SkippedFiles
 from tokflow.pipeline.stages import needed_for
 from tokflow.pipeline.tasks import engine_of, is_small, make_outputs, tokens_ahead
 from tokflow.pools import open_pool
-from tokflow.pools.memory import PeakMemory
+from tokflow.pools.machine import PeakMemory
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore
 from tokflow.raw import RawPartition
 from tokflow.split.stage import SPLIT

@@ -20,7 +20,7 @@ from tokflow.raw import RawPartition
 from tokflow.store.atomic import NewFolders
 from tokflow.store.integrity import ReadAgainError, Reading
 from tokflow.store.manifest import is_complete
-from tokflow.store.request_errors import AT_ONCE
+from tokflow.store.requests import AT_ONCE
 from tokflow.store.store import Store
 from tokflow.tokenizers.engines.gate import EngineDiffersError, GatedEngine
 from tokflow.tokens.encoder import engine_for

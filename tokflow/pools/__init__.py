@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TypedDict
 
 from tokflow.errors import ConfigError
-from tokflow.pools.cores import num_cores
+from tokflow.pools.machine import num_cores
 from tokflow.pools.pool import InProcess, Pool
 
 SMALL_BYTES = 250_000_000

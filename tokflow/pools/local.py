@@ -21,9 +21,19 @@ from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any, Self
 
-from tokflow.pools.cores import be_worker
-from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
-from tokflow.pools.sending import answer, sendable
+from tokflow.pools.machine import be_worker
+from tokflow.pools.pool import (
+    Advance,
+    Finished,
+    InProcess,
+    LostWorkerError,
+    Make,
+    R,
+    T,
+    answer,
+    ignore,
+    sendable,
+)
 
 FORK_SERVER = "tokflow.pipeline.fork_server"
 """The module that the fork server imports; by its name, since it comes after this one."""

@@ -19,9 +19,20 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self
 
 from tokflow.errors import ChangedFileError, ConfigError
-from tokflow.pools.cores import be_worker
-from tokflow.pools.pool import Advance, Finished, LostWorkerError, Make, R, T, ignore
-from tokflow.pools.sending import Shared, answer, packed_for_machines, take_shared
+from tokflow.pools.machine import be_worker
+from tokflow.pools.pool import (
+    Advance,
+    Finished,
+    LostWorkerError,
+    Make,
+    R,
+    Shared,
+    T,
+    answer,
+    ignore,
+    packed_for_machines,
+    take_shared,
+)
 from tokflow.store.listed_files import Stamp
 from tokflow.store.versions import installed_versions, other_versions
 

@@ -26,8 +26,8 @@ from tokflow.raw.hub_repository import CARD, HubFile, card_of, read_small
 from tokflow.raw.remote import Retries, TransientError
 from tokflow.record.beside import read_card
 from tokflow.shown import counted, size
-from tokflow.store.beside import CROISSANT_NAME
 from tokflow.store.integrity import check_files
+from tokflow.store.listed_files import CROISSANT_NAME
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, has_its_digest, is_inside, plain_json
 
 OF_REPOSITORY = (CARD, ".gitattributes")

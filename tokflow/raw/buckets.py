@@ -23,8 +23,7 @@ from tokflow.raw.remote import (
     remote_error,
 )
 from tokflow.shown import redact
-from tokflow.store.request_errors import code_of, error_of, status_of
-from tokflow.store.s3_client import S3Client
+from tokflow.store.requests import S3Client, code_of, error_of, status_of
 from tokflow.store.urls import safe_text
 
 _T = TypeVar("_T")

@@ -34,7 +34,7 @@ from tokflow.raw.remote import (
 from tokflow.raw.remote_file import Blocks, RemoteFile
 from tokflow.shown import redact
 from tokflow.store.atomic import BLOCKS_PREFIX, new_file, new_folder
-from tokflow.store.listed_files import Stamp, is_intact
+from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import OWN_FOLDER, FileEntry, Manifest, Recipe, write_manifest
 from tokflow.store.store import Store
 from tokflow.store.urls import is_url, split_url
@@ -194,7 +194,8 @@ class _File:
             return None
         if newest.sha256 is None:
             return newest if self._is_read_later else None
-        return newest if is_intact(self._copy(newest.sha256).parent) else None
+        here = Store(self._how.folder)  # whatever is at the URL of its store
+        return newest if here.is_intact(self._copy(newest.sha256).parent) else None
 
     def _copy(self, sha256: str) -> Path:
         return self.folder / sha256[:16] / self._name

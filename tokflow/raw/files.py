@@ -16,7 +16,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from tokflow.errors import ConfigError
-from tokflow.pools.cores import num_cores
+from tokflow.pools.machine import num_cores
 from tokflow.raw.config import GroupSize
 from tokflow.raw.hashes import (
     HashCache,

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Any
 from tokflow.errors import ChangedFileError, RawFileError
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import plain_json
+from tokflow.store.remembered import Lines
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done so far and all there are to do, or None if that is not known."""
@@ -24,41 +24,25 @@ CACHE_NAME = "hashes.jsonl"
 
 _BLOCK_BYTES = 4 * 2**20
 
-_log = logging.getLogger(__name__)
-
 
 class HashCache:
     """Checksums by path and stamp, in one file of a store that several processes may use at once.
 
-    A line of JSON for each: path, stamp, sha256; the last line of a path counts. A line that
-    cannot be read, such as one that was cut off, costs that its file is hashed again, and so does
-    a cache that cannot be opened or written. In another process it is empty until `refresh`.
+    A line of JSON for each: path, stamp, sha256. In another process it is empty until `refresh`.
     """
 
     def __init__(self, store: Path, *, is_read: bool = True) -> None:
-        self._path = store / CACHE_NAME
+        self._lines = Lines(store / CACHE_NAME)
         self._known: dict[str, tuple[Stamp, str]] = {}
-        self._num_read = 0
         if is_read:
             self.refresh()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(HashCache, is_read=False), (self._path.parent,)
+        return partial(HashCache, is_read=False), (self._lines.path.parent,)
 
     def refresh(self) -> None:
         """Read the lines that were added since the last time."""
-        content = b""
-        try:
-            with self._path.open("rb", buffering=0) as file:
-                file.seek(self._num_read)
-                content = file.read()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            found = error.strerror or error
-            _log.warning("%s: cannot be used (%s), so files are hashed again", self._path, found)
-        self._num_read += content.rfind(b"\n") + 1
-        for line in filter(None, content.splitlines()):
+        for line in self._lines.read():
             with suppress(ValueError, TypeError, RecursionError):
                 path, *stamp, sha256 = plain_json(line)
                 if len(sha256) == 64:
@@ -72,15 +56,9 @@ class HashCache:
     def keep(self, path: Path, stamp: Stamp, sha256: str) -> None:
         """Remember the checksum of a file with this stamp."""
         name = str(path.absolute())
-        if self._known.get(name) == (stamp, sha256):
-            return
-        self._known[name] = stamp, sha256
-        line = json.dumps([name, *astuple(stamp), sha256])
-        with suppress(OSError):  # a full or read-only disk is reported by other writes
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab", buffering=0) as file:
-                # One call appends it whole; the first line end closes one that was cut off.
-                file.write(f"\n{line}\n".encode())
+        if self._known.get(name) != (stamp, sha256):
+            self._known[name] = stamp, sha256
+            self._lines.add(json.dumps([name, *astuple(stamp), sha256]).encode())
 
 
 class HashedFile(PosixPath):

@@ -25,7 +25,7 @@ from xxhash import xxh3_64_hexdigest
 from tokflow.errors import RawFileError
 from tokflow.raw.remote import NoRangesError, RemoteVersion, TransientError, read_all
 from tokflow.shown import redact
-from tokflow.store.positioned import PositionedReader, write_range
+from tokflow.store.streams import PositionedReader, write_range
 
 GAP_BYTES = 2**18
 """Bytes skipped at most by a reader that still counts as reading on."""

@@ -11,7 +11,7 @@ from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.card import CardConfig
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import Output
-from tokflow.store.beside import CARD_NAME, CROISSANT_NAME, is_as_written, with_digest
+from tokflow.store.listed_files import CARD_NAME, CROISSANT_NAME, is_as_written, with_digest
 from tokflow.store.store import StoredOutput
 
 CARDS_VERSION = 1

@@ -22,7 +22,7 @@ from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import TokflowError
 from tokflow.exports.reading import Export, is_export
 from tokflow.record.facts import facts_of, lineage
-from tokflow.store.beside import BESIDE
+from tokflow.store.listed_files import BESIDE
 from tokflow.store.manifest import DROPPED
 from tokflow.store.store import StoredOutput
 from tokflow.store.versions import installed_versions

@@ -17,9 +17,9 @@ import pyarrow as pa
 from tokflow.sequences.config import PackingConfig, Side, one_or_each
 from tokflow.sequences.packing import PackingResult, Segments, pack_spans
 from tokflow.split.spans import Split
-from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.store import InStore, StoredOutput
+from tokflow.store.streams import HashedWriter
 from tokflow.store.tables import Columns, make_table, parquet_options, read_part, repeated, to_numpy
 from tokflow.tokens.shard import Origins
 

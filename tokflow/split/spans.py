@@ -25,10 +25,10 @@ from tokflow.split.rule import (
     span_counts,
 )
 from tokflow.split.shuffle import document_keys, shuffle_fields
-from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.integrity import clear_when_damaged, is_compared
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import InStore, StoredOutput
+from tokflow.store.streams import HashedWriter
 from tokflow.store.tables import (
     Columns,
     make_table,

@@ -14,14 +14,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Protocol, Self, TypeAlias
+from typing import Protocol
 
 from tokflow.errors import TokflowError
-from tokflow.store.links import LATEST, LINKED_BYTES, forget_copies, freed_bytes, named_by
+from tokflow.store.links import LATEST, forget_copies, freed_bytes, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     OWN_FOLDER,
-    RUN_NAME,
     is_complete,
     is_output_name,
     read_manifest,
@@ -49,10 +48,6 @@ class Keeper(Protocol):
         """Return whether a folder holds a finished output of which nothing is known to be wrong."""
 
 
-Step: TypeAlias = Callable[[Path, Path, Keeper], None]
-"""Takes a temporary folder, the one that it becomes, and the store."""
-
-
 @contextmanager
 def new_folder(folder: Path, store: Keeper) -> Iterator[Path]:
     """Yield an empty temporary folder that becomes `folder`, in a store, when the block ends well.
@@ -66,7 +61,7 @@ def new_folder(folder: Path, store: Keeper) -> Iterator[Path]:
             raise error
 
 
-class NewFolders:
+class NewFolders(ExitStack):
     """Folders that are written one after another and take their names together, so that the disk
     is waited for a few times and not once for every file.
 
@@ -79,25 +74,19 @@ class NewFolders:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._written: dict[Path, tuple[Path, Path, Keeper]] = {}
         """The folders as they were begun, each with the temporary one, its name, and its store."""
-        self._closing = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._closing.close()
 
     @contextmanager
     def writing(self, folder: Path, store: Keeper, *, is_named: bool = True) -> Iterator[Path]:
         """Yield an empty temporary folder, which the block must fill, and write a manifest in; it
         becomes `folder` in a store, or unless it `is_named` one with the manifest's fingerprint."""
         made_for_it = list(takewhile(lambda parent: not parent.exists(), folder.parents))
-        self._closing.callback(remove_empty, made_for_it)
+        self.callback(remove_empty, made_for_it)
         temporary = begun_beside(folder)
-        self._closing.callback(forget_copies, temporary)
-        self._closing.callback(shutil.rmtree, temporary, ignore_errors=True)
+        self.callback(forget_copies, temporary)
+        self.callback(shutil.rmtree, temporary, ignore_errors=True)
         with naming(folder, temporary):
             # Another process that failed may have removed one above.
             os.makedirs(temporary)  # noqa: PTH103 (of many: a Path takes twice as long)
@@ -120,13 +109,8 @@ class NewFolders:
         Names are taken in this thread, so that nothing is renamed while it is thrown away.
         """
         errors: dict[Path, Exception] = {}
-        steps: list[tuple[Step, bool]] = [
-            (lambda temporary, folder, store: store.put(temporary, folder), True),
-            (_take_name, False),
-            (lambda temporary, folder, store: sync(folder.parent), True),
-        ]
 
-        def take(step: Step, begun: Path) -> None:
+        def take(step: Callable[[Path, Path, Keeper], None], begun: Path) -> None:
             if begun in errors:
                 return
             temporary, folder, store = self._written[begun]
@@ -137,9 +121,12 @@ class NewFolders:
                 errors[begun] = error
 
         with ThreadPoolExecutor(SYNCED_AT_ONCE) as pool:
-            for step, is_threaded in steps:
-                each = pool.map if is_threaded and len(self._written) > 1 else map
-                list(each(partial(take, step), self._written))
+            each = pool.map if len(self._written) > 1 else map
+            put = partial(take, lambda temporary, folder, store: store.put(temporary, folder))
+            list(each(put, self._written))
+            for begun in self._written:
+                take(_take_name, begun)
+            list(each(partial(take, lambda of, folder, store: sync(folder.parent)), self._written))
         return errors
 
 
@@ -310,21 +297,6 @@ def is_alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def sync_all(temporary: Path) -> None:
-    """Put a folder and all in it on disk, except the run's log, on which nothing depends. Nobody
-    may write any more to its large files, which may come to be in another output, too."""
-    own = str(temporary / OWN_FOLDER)
-    run = str(temporary / RUN_NAME)
-    for inner, _, names in os.walk(temporary, topdown=False):
-        for path in (f"{inner}{os.sep}{name}" for name in names):
-            status = os.stat(path)  # noqa: PTH116 (of many files: a Path costs as much again)
-            if status.st_size >= LINKED_BYTES and inner != own:
-                os.chmod(path, status.st_mode & 0o555)  # noqa: PTH101 (as above)
-            if path != run:
-                sync(path)
-        sync(inner)
 
 
 def sync(path: Path | str) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from tokflow.store.hashed_writer import copy_rest
 from tokflow.store.listed_files import arrived, broken_file
 from tokflow.store.manifest import MANIFEST_NAME, FileEntry, is_output_name
+from tokflow.store.streams import copy_rest
 
 LINKED_BYTES = 1 << 16
 """A smaller file is little beside what its output takes anyway, and is never a link."""

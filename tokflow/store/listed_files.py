@@ -1,62 +1,22 @@
-"""The files that manifests list, compared with what is there, or known again without reading."""
+"""The files of outputs: those that manifests list, compared with what is there, or known again
+without reading; and those that people publish beside them, which no manifest names.
+
+The latter say what a person has written, too, so that an edit makes them anew and no output. Each
+has a digest of its own, as a manifest has: JSON in its second line (`sed 2d croissant.json |
+sha256sum`), text in its last one (`head -n -1 README.md | sha256sum`).
+"""
 
 import errno
+import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tokflow.errors import CorruptOutputError, MissingOutputError, explained
-from tokflow.store.beside import BESIDE
-from tokflow.store.manifest import (
-    MANIFEST_NAME,
-    RUN_NAME,
-    FileEntry,
-    Manifest,
-    checksum,
-    damaged,
-    read_manifest,
-)
+from tokflow.errors import CorruptOutputError, explained
+from tokflow.store.manifest import OWN_FOLDER, FileEntry, Manifest, checksum, has_its_digest
 
 NOT_OF_FILE = {errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE}
 """Errors of reading a file that its removal does not fix."""
-
-
-def is_intact(folder: Path) -> bool:
-    """Return whether `folder` holds a finished output of which no file is missing or cut short.
-
-    Raises: ForeignOutputError for one of a newer tokflow, which is neither absent nor damaged.
-    """
-    try:
-        check_sizes(folder, read_manifest(folder))
-    except (MissingOutputError, CorruptOutputError):
-        return False
-    return True
-
-
-def check_sizes(folder: Path, manifest: Manifest) -> None:
-    """Make sure that no file of the output in `folder` is missing or cut short.
-
-    No content is read; `broken_files` compares checksums.
-
-    Raises: CorruptOutputError.
-    """
-    for name, entry in manifest.files.items():
-        try:  # of many files: a Path costs as much again
-            num_bytes = os.stat(f"{folder}/{name}").st_size  # noqa: PTH116
-        except (FileNotFoundError, NotADirectoryError):
-            num_bytes = None
-        if num_bytes != entry.num_bytes:
-            found = "no file" if num_bytes is None else f"{num_bytes:,}"
-            raise damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
-
-
-def unlisted_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Return the names of files in the folder of an output that are neither listed by its manifest
-    nor tokflow's own, sorted."""
-    listed = {*manifest.files, MANIFEST_NAME, RUN_NAME, *BESIDE}
-    listed |= manifest.dropped.keys()  # which a killed process may have left
-    found = (of for of in folder.rglob("*") if of.is_symlink() or not of.is_dir())
-    return sorted({of.relative_to(folder).as_posix() for of in found} - listed)
 
 
 def broken_files(folder: Path, manifest: Manifest) -> list[CorruptOutputError]:
@@ -133,3 +93,24 @@ class Stamp:
 arrived: dict[str, tuple[FileEntry, Stamp]] = {}
 """Files that this process has hashed when they were made, found whole or came, by path, and how
 they looked then."""
+
+
+CARD_NAME = f"{OWN_FOLDER}/README.md"
+CROISSANT_NAME = f"{OWN_FOLDER}/croissant.json"
+
+BESIDE = (CARD_NAME, CROISSANT_NAME)
+
+
+def with_digest(text: str) -> bytes:
+    """Return text with its digest behind it, in a line that Markdown does not show."""
+    lines = f"{text.rstrip()}\n"
+    digest = hashlib.sha256(lines.encode()).hexdigest()
+    return f"{lines}<!-- sha256 of the lines above: {digest} -->\n".encode()
+
+
+def is_as_written(name: str, data: bytes) -> bool:
+    """Return whether a file of this name has the digest of its content."""
+    if name.endswith(".json"):
+        return has_its_digest(data)
+    lines = data[:-1].rpartition(b"\n")[0].decode(errors="replace")
+    return data == with_digest(lines)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry
+from tokflow.store.streams import HashedWriter
 
 Columns = dict[str, npt.NDArray[Any]]
 """Columns of one table by name, all of one length."""

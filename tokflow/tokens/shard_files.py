@@ -27,9 +27,9 @@ from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Reject, is
 from tokflow.documents.kept_columns import KeptColumns
 from tokflow.errors import BadDocumentError
 from tokflow.raw import RawPartition
-from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
 from tokflow.store.store import StoredOutput
+from tokflow.store.streams import HashedWriter
 from tokflow.store.tables import TableWriter, make_table, offsets_of, text_buffers
 from tokflow.tokenizers.chat.renderer import CHAT_COUNTS, ROLES
 from tokflow.tokens.bos_eos import TokenBatch

@@ -23,7 +23,7 @@ def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Pa
     )
 
     assert json.loads(result.stdout)["datasets"][0]["num_missing"] == 13
-    assert result.stderr.startswith(f"warning: {cache}: cannot be used (Is a directory), so files")
+    assert result.stderr.startswith(f"warning: {cache}: cannot be used (Is a directory), so all")
     assert result.stderr.count("\n") == 1
 
 

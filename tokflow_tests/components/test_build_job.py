@@ -11,7 +11,7 @@ from tokflow.pipeline import lines
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw import config as raw_config
-from tokflow.store.beside import CARD_NAME
+from tokflow.store.listed_files import CARD_NAME
 from tokflow_tests.dagster_case import KEYS, QUIET, Case, checks, failure, is_built, reported, shown
 from tokflow_tests.wrong_engine import use_wrong_engine
 

@@ -82,7 +82,7 @@ def test_the_sensor_builds_what_is_new_and_changed_and_then_asks_for_lists_alone
 def test_a_tick_that_cannot_list_the_raw_files_is_skipped_with_a_line(
     case: CaseElsewhere, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.store.request_errors.NUM_TRIES", 1)
+    monkeypatch.setattr("tokflow.store.requests.NUM_TRIES", 1)
     case.there.fail("500", "LIST", "raw/*", times=None)
     sensor = Sensor(case)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.exports import FORMATS
-from tokflow.store.manifest_index import LEAST_OUTPUTS
+from tokflow.store.remembered import LEAST_OUTPUTS
 from tokflow_tests.cli.test_recorded import project_with
 from tokflow_tests.raw.servers import running
 from tokflow_tests.special import write_letters

@@ -20,7 +20,7 @@ from tokflow.exports import writing
 from tokflow.exports.reading import find_export
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.plan import make_plan
-from tokflow.store import request_errors
+from tokflow.store import requests
 from tokflow.store.remote.places import place_at
 from tokflow_tests.crash.test_crash import KILLS, SEED
 from tokflow_tests.object_store import ObjectStore
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.crash
 
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_errors, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.001)
 
 
 def _built(folder: Path, store: ObjectStore) -> tuple[dict[str, bytes], int]:

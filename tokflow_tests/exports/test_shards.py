@@ -16,7 +16,7 @@ from tokflow.exports.reading import open_export
 from tokflow.exports.writing import ExportSegment, ExportWriter
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
-from tokflow.store import hashed_writer
+from tokflow.store import streams
 from tokflow_tests.disks import flip
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.object_store import ObjectStore
@@ -209,7 +209,7 @@ def test_tokens_of_a_file_that_sorts_last_stand_behind_a_copy_of_the_last_export
         return copied[-1]
 
     last, _ = export(many(tmp_path / "store", format_, "a", "b"))
-    monkeypatch.setattr(hashed_writer, "COPY_BYTES", num_copied)
+    monkeypatch.setattr(streams, "COPY_BYTES", num_copied)
     monkeypatch.setattr(os, "copy_file_range", some)
     now, _ = export(many(tmp_path / "store", format_, "a", "b", "c"))
     monkeypatch.undo()

@@ -222,4 +222,4 @@ def test_manifests_say_the_seed_and_the_scope(tmp_path: Path):
 
     order = {"seed": 5, "version": 1, "scope": "dataset"}
     assert manifest.recipe.config["document_order"] == manifest.details["document_order"] == order
-    assert "shuffle" not in graph_of(dataset).split("x.jsonl").manifest().config
+    assert "shuffle" not in graph_of(dataset).split("x.jsonl").manifest().recipe.config

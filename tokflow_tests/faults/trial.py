@@ -18,7 +18,7 @@ from tokflow.exports import token_files, writing
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
-from tokflow.store import request_errors
+from tokflow.store import requests
 from tokflow.store.remote import s3
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import declare
@@ -67,8 +67,8 @@ def givens(folder: Path) -> Iterator[Given]:
 def short() -> Iterator[None]:
     """Let waits be short, files be made in segments, and some MB be put in parts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(request_errors, "FIRST_WAIT_SECONDS", 0.001)
-        patch.setattr(request_errors, "LONGEST_WAIT_SECONDS", 0.01)
+        patch.setattr(requests, "FIRST_WAIT_SECONDS", 0.001)
+        patch.setattr(requests, "LONGEST_WAIT_SECONDS", 0.01)
         patch.setattr(ranges, "RANGE_BYTES", 4 * MIB)
         patch.setattr(writing, "SEGMENT_TOKENS", 4 * MIB)
         patch.setattr(output_tasks, "KEPT_HERE_BYTES", 0)

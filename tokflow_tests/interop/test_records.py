@@ -14,7 +14,7 @@ from tokflow.record.croissant import croissant_json
 from tokflow.record.facts import facts_of
 from tokflow.record.receipt import statement_of
 from tokflow.record.signature import signed
-from tokflow.store.beside import CROISSANT_NAME
+from tokflow.store.listed_files import CROISSANT_NAME
 from tokflow.store.manifest import indented
 from tokflow_tests.interop.harness import PARTS, known_dataset, printed_by, read_parts
 from tokflow_tests.outputs import stored

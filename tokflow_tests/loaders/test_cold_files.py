@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tokflow.loaders import open_rows, opening
-from tokflow.pools import memory
-from tokflow.pools.memory import free_bytes
+from tokflow.pools import machine
+from tokflow.pools.machine import free_bytes
 from tokflow_tests.tiny import build, copy_of, declare
 
 LENGTH, NUM_ROWS = 4_096, 4_000
@@ -68,8 +68,8 @@ def test_random_rows_of_files_larger_than_memory_cost_the_disk_twice_their_bytes
 def test_a_container_has_no_more_memory_than_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(memory, "CGROUP", tmp_path)
-    monkeypatch.setattr(memory, "PROC", tmp_path)
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "PROC", tmp_path)
     assert free_bytes() == 2**63
 
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 5 kB\n")

@@ -16,7 +16,7 @@ from tokflow.exports.format import Arrays
 from tokflow.exports.reading import open_export
 from tokflow.loaders import Loader, mix, open_rows, open_tokens, opening
 from tokflow.loaders.rows import Rows
-from tokflow.store.remote.cache_limit import make_room
+from tokflow.store.remote.cache import make_room
 from tokflow_tests.loaders.row_sources import batches_of_rank
 from tokflow_tests.object_store import ObjectStore, another_machine
 from tokflow_tests.tiny import build, declare

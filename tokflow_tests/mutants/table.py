@@ -429,8 +429,8 @@ FAULTS = {
         ),
         (
             "parents decide no fingerprint",
-            '_sha256_of(f"{self._start}, {_as_json(self.parents)}]")',
-            '_sha256_of(f"{self._start}]")',
+            'joined_digest([f"{self._start}, {_as_json(self.parents)}]"])',
+            'joined_digest([f"{self._start}]"])',
             "test_each_ingredient_changes_the_fingerprint",
         ),
         (

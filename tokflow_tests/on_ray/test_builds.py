@@ -13,7 +13,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.results import Reporter, StageBegun, StageResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import FileEntry, checksum, folder_of_manifest, read_manifest
-from tokflow.store.s3_client import S3Client
+from tokflow.store.requests import S3Client
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.on_ray.conftest import Nodes
 from tokflow_tests.tiny import declare

@@ -14,8 +14,7 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.pools import open_pool, ray_pool
-from tokflow.pools.pool import Advance, LostWorkerError, Pool
-from tokflow.pools.sending import Shared
+from tokflow.pools.pool import Advance, LostWorkerError, Pool, Shared
 from tokflow.store.remote.places import place_at
 from tokflow.store.versions import installed_versions
 from tokflow_tests.object_store import ObjectStore

@@ -15,7 +15,7 @@ from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import MANIFEST_NAME, read_manifest
-from tokflow.store.manifest_index import LEAST_OUTPUTS
+from tokflow.store.remembered import LEAST_OUTPUTS
 from tokflow_tests.integrity.store import FAULTS
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare_small, write_raw
@@ -172,7 +172,7 @@ def test_what_is_built_beside_an_index_is_what_is_built_without(copy: Path, tmp_
 def test_lines_of_outputs_that_were_made_again_do_not_pile_up(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.store.manifest_index.DEAD_LINES", 0)
+    monkeypatch.setattr("tokflow.store.remembered.DEAD_LINES", 0)
     for number in range(4):
         for manifest in (copy / "store/small/tokens").rglob(MANIFEST_NAME):
             manifest.write_bytes(manifest.read_bytes())

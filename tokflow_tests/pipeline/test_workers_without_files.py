@@ -11,8 +11,7 @@ import pytest
 from tokflow.documents import ranges
 from tokflow.pipeline import run, tasks
 from tokflow.pipeline.run import build_dataset
-from tokflow.pools.pool import Advance, Finished, InProcess, Make, R, T, ignore
-from tokflow.pools.sending import packed_for_machines
+from tokflow.pools.pool import Advance, Finished, InProcess, Make, R, T, ignore, packed_for_machines
 from tokflow.store import integrity
 from tokflow.store.remote.places import CACHE_VARIABLE
 from tokflow_tests.object_store import ObjectStore

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import BadDocumentError
-from tokflow.pools.cores import num_cores
+from tokflow.pools.machine import num_cores
 from tokflow.pools.pool import Advance
 
 

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.pools import cores
-from tokflow.pools.cores import num_cores
+from tokflow.pools import machine
+from tokflow.pools.machine import num_cores
 
 
 @pytest.fixture(autouse=True)
 def _four_cores_and_no_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
-    monkeypatch.setattr(cores, "CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
     (tmp_path / "cpu").mkdir()
 
 

@@ -1,6 +1,6 @@
 import threading
 
-from tokflow.pools.cores import renew_in_forks
+from tokflow.pools.machine import renew_in_forks
 from tokflow_tests.pools.forked import forked
 
 

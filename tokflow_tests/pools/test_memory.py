@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from tokflow.pools.memory import PeakMemory
+from tokflow.pools.machine import PeakMemory
 
 HOLD = (
     "import time; held = bytearray(b'1') * 200_000_000; print(len(held), flush=True); time.sleep(9)"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.pools.sending import packed_for_machines
+from tokflow.pools.pool import packed_for_machines
 from tokflow.store.remote.places import place_at
 
 

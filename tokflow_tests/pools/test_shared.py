@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tokflow.pools.local import LocalPool
-from tokflow.pools.pool import Advance
-from tokflow.pools.sending import Shared, packed_for_machines, take_shared
+from tokflow.pools.pool import Advance, Shared, packed_for_machines, take_shared
 
 _opened = 0
 

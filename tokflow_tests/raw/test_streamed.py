@@ -146,8 +146,8 @@ def test_what_arrives_before_an_answer_breaks_off_begins_the_count_of_tries_agai
 def test_a_store_that_does_not_answer_is_asked_in_one_place_and_its_word_is_told(
     kind: str, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.store.request_errors.FIRST_WAIT_SECONDS", 0.001)
-    monkeypatch.setattr("tokflow.store.request_errors.NUM_TRIES", 5)
+    monkeypatch.setattr("tokflow.store.requests.FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr("tokflow.store.requests.NUM_TRIES", 5)
     put(object_store, "raw/a.txt", b"one")
     assert [texts_of(raw.path, LINES) for raw in looked_at(object_store).values()] == [["one"]]
     object_store.fail("503", kind, "raw/*", times=None)

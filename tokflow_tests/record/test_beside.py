@@ -13,7 +13,7 @@ from tokflow.pipeline.gc import find_garbage
 from tokflow.record.beside import cards_of, read_card, write_cards
 from tokflow.record.card import card_text
 from tokflow.record.facts import facts_of
-from tokflow.store.beside import BESIDE, CARD_NAME, CROISSANT_NAME
+from tokflow.store.listed_files import BESIDE, CARD_NAME, CROISSANT_NAME
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import problems_of, touched

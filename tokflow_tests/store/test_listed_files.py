@@ -9,76 +9,61 @@ import pytest
 
 from tokflow.audit.verify.verification import verify_path
 from tokflow.errors import CorruptOutputError
-from tokflow.store.listed_files import broken_files, check_sizes, is_intact
-from tokflow.store.manifest import Manifest, folder_of_manifest, read_manifest
-from tokflow_tests.tiny import build, copy_of, declare
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    dataset = declare(tmp_path_factory.mktemp("built"), {"a.jsonl": ["one", "two"]})
-    build(dataset)
-    [manifest] = dataset.folder.glob("tokens/a.jsonl/*/_tokflow/manifest.json")
-    return folder_of_manifest(manifest)
+from tokflow.store.listed_files import broken_files
+from tokflow.store.manifest import folder_of_manifest
+from tokflow.store.store import Store, StoredOutput
+from tokflow_tests.tiny import build, declare
 
 
 @pytest.fixture
-def output(built: Path, tmp_path: Path) -> tuple[Path, Manifest]:
-    """A folder with the tokens of a file, and their manifest."""
-    folder = copy_of(built, tmp_path)
-    return folder, read_manifest(folder)
+def output(tmp_path: Path) -> StoredOutput:
+    """The tokens of a file."""
+    dataset = declare(tmp_path, {"a.jsonl": ["one", "two"]})
+    build(dataset)
+    [manifest] = dataset.folder.glob("tokens/a.jsonl/*/_tokflow/manifest.json")
+    return Store(tmp_path).read(folder_of_manifest(manifest))
 
 
-Output = tuple[Path, Manifest]
-
-
-def test_an_output_is_intact_until_a_file_is_cut_short_or_gone(output: Output):
-    folder, manifest = output
-    tokens = folder / "tokens.bin"
-    num_bytes = tokens.stat().st_size
-    assert is_intact(folder)
-    check_sizes(folder, manifest)
+def test_an_output_is_intact_until_a_file_is_cut_short_or_gone(output: StoredOutput):
+    tokens = output.file("tokens.bin")
+    assert output.store.is_intact(output.folder)
 
     tokens.write_bytes(tokens.read_bytes()[:-1])
 
-    assert not is_intact(folder)
-    said = rf"expected {num_bytes} bytes, found {num_bytes - 1};"
-    with pytest.raises(CorruptOutputError, match=said):
-        check_sizes(folder, manifest)
+    assert not output.store.is_intact(output.folder)
+    with pytest.raises(CorruptOutputError, match="bytes, found "):
+        output.store.check(output)
     tokens.unlink()
-    assert not is_intact(folder)
+    assert not output.store.is_intact(output.folder)
     with pytest.raises(CorruptOutputError, match=r"tokens\.bin: expected .*, found no file"):
-        check_sizes(folder, manifest)
+        output.store.check(output)
 
 
-def test_other_bytes_of_the_same_size_are_seen_by_checksums_alone(output: Output):
-    folder, manifest = output
-    assert broken_files(folder, manifest) == []
-    tokens = folder / "tokens.bin"
+def test_other_bytes_of_the_same_size_are_seen_by_checksums_alone(output: StoredOutput):
+    assert broken_files(output.folder, output.manifest) == []
+    tokens = output.file("tokens.bin")
     tokens.write_bytes(bytes([tokens.read_bytes()[0] ^ 1]) + tokens.read_bytes()[1:])
 
-    check_sizes(folder, manifest)
-    [broken] = broken_files(folder, manifest)
+    output.store.check(output)
+    [broken] = broken_files(output.folder, output.manifest)
 
     assert str(broken).startswith(f"{tokens}: expected sha256 ")
 
 
-def test_each_file_that_is_not_as_listed_is_named(output: Output):
-    folder, manifest = output
-    for name in manifest.files:
-        (folder / name).unlink()
+def test_each_file_that_is_not_as_listed_is_named(output: StoredOutput):
+    for name in output.manifest.files:
+        output.file(name).unlink()
 
-    broken = broken_files(folder, manifest)
+    broken = broken_files(output.folder, output.manifest)
 
-    assert [error.where for error in broken] == [f"{folder}/{name}" for name in manifest.files]
-    assert all("found no file; remove the folder" in str(error) for error in broken)
+    assert [of.where for of in broken] == [f"{output.folder}/{of}" for of in output.manifest.files]
+    assert {error.found for error in broken} == {"no file"}
 
 
 def test_of_a_file_that_may_not_be_read_the_permission_is_to_be_changed(
-    output: Output, monkeypatch: pytest.MonkeyPatch
+    output: StoredOutput, monkeypatch: pytest.MonkeyPatch
 ):
-    folder, _ = output
-    path, open_ = folder / "tokens.bin", Path.open
+    path, open_ = output.folder / "tokens.bin", Path.open
 
     def refuse(opened: Path, *how: Any, **more: Any) -> Any:
         if opened == path:
@@ -86,7 +71,7 @@ def test_of_a_file_that_may_not_be_read_the_permission_is_to_be_changed(
         return open_(opened, *how, **more)
 
     monkeypatch.setattr(Path, "open", refuse)  # for root may read all
-    [found] = verify_path(folder)
+    [found] = verify_path(output.folder)
 
     assert found.problems == (
         f"{path}: expected permission to use it, found Permission denied; change its owner or "

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
-from tokflow.store.listed_files import is_intact
 from tokflow.store.manifest import (
     FORMAT_VERSION,
     FileEntry,
@@ -137,7 +136,7 @@ def test_a_newer_format_is_foreign_and_not_damaged(tmp_path: Path):
     write_manifest(tmp_path, replace(make_manifest(), format_version=FORMAT_VERSION + 1), run={})
 
     with pytest.raises(ForeignOutputError) as raised:
-        is_intact(tmp_path)
+        Store(tmp_path).is_intact(tmp_path)
 
     assert (raised.value.where, raised.value.found) == (f"{tmp_path}/_tokflow/manifest.json", "3")
 
@@ -248,7 +247,7 @@ def test_a_folder_with_the_name_of_another_fingerprint_is_refused(tmp_path: Path
     make_output(tmp_path / ("0" * 16))
     make_output(tmp_path / "a copy")
 
-    assert is_intact(tmp_path / "a copy")
+    assert Store(tmp_path).is_intact(tmp_path / "a copy")
     with pytest.raises(
         CorruptOutputError, match="expected to be in a folder called a32c539f96663b6a"
     ):

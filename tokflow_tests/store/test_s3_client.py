@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.store import request_errors
+from tokflow.store import requests
 from tokflow.store.remote.places import objects_at
-from tokflow.store.request_errors import RemoteStoreError
-from tokflow.store.s3_client import S3Client
+from tokflow.store.requests import RemoteStoreError, S3Client
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.raw.servers import make_certificate, needs_openssl, running
 
@@ -32,7 +31,7 @@ class Site:
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(request_errors, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.001)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -165,7 +164,7 @@ def test_a_version_that_is_not_there_any_more_is_no_other_one(object_store: Obje
 
     object_store.put("a", b"87654321")
 
-    with pytest.raises(request_errors.S3Error) as raised:
+    with pytest.raises(requests.S3Error) as raised:
         client.read("a", 2, 4, IfMatch=etag)
     assert raised.value.status == 412
 

@@ -16,7 +16,7 @@ from tokflow.exports.columns import has_first_loss
 from tokflow.exports.reading import is_export
 from tokflow.exports.writing import index_of
 from tokflow.sequences.segments import Sequences
-from tokflow.store.beside import BESIDE, is_as_written
+from tokflow.store.listed_files import BESIDE, is_as_written
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_part, to_numpy
 from tokflow.tokens.token_source import TokenSource

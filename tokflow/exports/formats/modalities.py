@@ -30,7 +30,7 @@ from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Por
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.request_errors import AT_ONCE
+from tokflow.store.requests import AT_ONCE
 from tokflow.store.tables import offsets_of
 from tokflow.tokens.prefetch import in_order
 

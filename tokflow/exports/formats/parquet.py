@@ -59,7 +59,7 @@ from tokflow.exports.table_files import (
 )
 from tokflow.exports.token_files import open_hashed, sequences_within
 from tokflow.store.config import Count
-from tokflow.store.hashed_writer import HashedWriter
+from tokflow.store.streams import HashedWriter
 from tokflow.store.tables import to_numpy
 
 

@@ -9,9 +9,9 @@
     <cache>/<name of the place>/<dataset>/<stage>/<partition>/<fingerprint[:16]>/   on this disk
 
 The folder on this disk has the layout of any store. Its manifests, verdicts and links are those of
-the URL, as `mirror.refresh` found them; its files come when they are opened (`cached_files`), and
-go when the cache is full (`cache_limit`). An output is written there, and put at the URL before it
-takes its name (`publication`): files first, under the digest of their manifest (`digest` is the
-sha256 of its bytes), so that two writers whose bytes differ never write to one name; the manifest
-last, if no other is there.
+the URL, as `cache.refresh` found them; its files come when they are opened (`cached_files`), and
+go when the cache is full. An output is written there, and put at the URL before it takes its name
+(`publication`): files first, under the digest of their manifest (`digest` is the sha256 of its
+bytes), so that two writers whose bytes differ never write to one name; the manifest last, if no
+other is there.
 """

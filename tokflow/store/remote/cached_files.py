@@ -28,11 +28,10 @@ from tokflow.store.manifest import (
     is_complete,
     read_manifest,
 )
-from tokflow.store.positioned import PositionedReader
-from tokflow.store.remote.cache_limit import note_bytes, note_use
-from tokflow.store.remote.mirror import note_damage, refresh_output
+from tokflow.store.remote.cache import note_bytes, note_damage, note_use, refresh_output
 from tokflow.store.remote.objects import for_each
 from tokflow.store.remote.places import Place
+from tokflow.store.streams import PositionedReader
 from tokflow.store.tables import map_numbers
 
 TRIES = 2

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tokflow.store.request_errors import (
+from tokflow.store.requests import (
     AT_ONCE,
     RemoteStoreError,
     Tries,

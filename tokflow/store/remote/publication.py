@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store.atomic import is_segments_folder, remove, segments_folder
-from tokflow.store.beside import BESIDE
 from tokflow.store.integrity import Stored
 from tokflow.store.links import LATEST, CopiedRange, copies_in, equal_files, named_by
+from tokflow.store.listed_files import BESIDE
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
@@ -24,12 +24,11 @@ from tokflow.store.manifest import (
     read_manifest,
     sealed,
 )
-from tokflow.store.remote.cache_limit import note_bytes
+from tokflow.store.remote.cache import is_known_damaged, note_bytes, note_damage
 from tokflow.store.remote.cached_files import fetched, key_of
-from tokflow.store.remote.mirror import is_known_damaged, note_damage
 from tokflow.store.remote.objects import Piece, for_each
 from tokflow.store.remote.places import Place
-from tokflow.store.request_errors import RemoteStoreError
+from tokflow.store.requests import RemoteStoreError
 
 
 def publish(place: Place, temporary: Path, folder: Path) -> None:

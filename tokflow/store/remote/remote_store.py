@@ -30,8 +30,7 @@ from tokflow.store.manifest import (
     is_output_name,
     read_run,
 )
-from tokflow.store.remote import cached_files, mirror, publication
-from tokflow.store.remote.cache_limit import limit_of
+from tokflow.store.remote import cache, cached_files, publication
 from tokflow.store.remote.objects import Objects, for_each
 from tokflow.store.remote.places import (
     MANIFESTS,
@@ -43,7 +42,7 @@ from tokflow.store.remote.places import (
     objects_at,
     place_at,
 )
-from tokflow.store.request_errors import RemoteStoreError
+from tokflow.store.requests import RemoteStoreError
 from tokflow.store.store import Store, StoredOutput
 
 WORTH_A_LISTING = 20
@@ -56,7 +55,7 @@ def store_at(url: str) -> "RemoteStore":
     Raises: ConfigError for a URL that is refused, and for a limit of the cache that is none.
     """
     place = place_at(url)
-    limit_of(Path(cache_folder()))
+    cache.limit_of(Path(cache_folder()))
     return RemoteStore(place)
 
 
@@ -77,7 +76,7 @@ class RemoteStore(Store):
 
     @property
     def most_bytes(self) -> int:
-        return limit_of(Path(cache_folder()))
+        return cache.limit_of(Path(cache_folder()))
 
     def at(self, base: Path) -> Store:
         return self
@@ -103,7 +102,7 @@ class RemoteStore(Store):
         try:
             return find()
         except (CorruptOutputError, ForeignOutputError):
-            mirror.refresh_output(self.place, folder)
+            cache.refresh_output(self.place, folder)
             return find()
 
     def check(self, output: Stored) -> None:
@@ -114,7 +113,7 @@ class RemoteStore(Store):
                     self.forget(path)  # another comes when it is opened
 
     def is_known_damaged(self, folder: Path) -> bool:
-        return mirror.is_known_damaged(folder)
+        return cache.is_known_damaged(folder)
 
     def _has(self, folder: Path) -> bool:
         """Return whether a folder is one of the store's."""
@@ -122,13 +121,13 @@ class RemoteStore(Store):
 
     def refresh(self, folder: Path) -> None:
         if self._has(folder):
-            mirror.refresh(self.place, folder)
+            cache.refresh(self.place, folder)
 
     def refresh_dataset(self, path: Path) -> None:
         self.refresh(self.root / self.place.key(path).partition("/")[0])
 
     def refresh_outputs(self, folders: Iterable[Path]) -> None:
-        for_each(partial(mirror.refresh_output, self.place), folders)
+        for_each(partial(cache.refresh_output, self.place), folders)
 
     def look_for(self, folders: Iterable[Path], *, below: Path | None = None) -> None:
         away = [of for of in folders if self._has(of) and not is_complete(of)]
@@ -136,7 +135,7 @@ class RemoteStore(Store):
             self.refresh(below)
             return
         with suppress(RemoteStoreError):
-            for_each(partial(mirror.refresh_output, self.place), away)
+            for_each(partial(cache.refresh_output, self.place), away)
 
     def problems(self, outputs: Sequence[StoredOutput]) -> list[list[TokflowError]]:
         return publication.broken_there(self.place, outputs)
@@ -148,7 +147,7 @@ class RemoteStore(Store):
         return manifest.files  # what comes from there is compared with it
 
     def note_damage(self, folder: Path) -> None:
-        mirror.note_damage(folder)
+        cache.note_damage(folder)
 
     def note_lacking(self, folders: Iterable[Path]) -> int:
         return publication.note_lacking(self.place, folders)

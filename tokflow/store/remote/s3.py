@@ -15,8 +15,7 @@ from typing import Any
 
 from tokflow.store.links import SHORT_BYTES
 from tokflow.store.remote.objects import Entry, Objects, Piece, Upload
-from tokflow.store.request_errors import S3Error
-from tokflow.store.s3_client import S3Client
+from tokflow.store.requests import S3Client, S3Error
 
 PART_BYTES = 16 << 20
 """Size of a part that is sent or fetched, where MAX_PARTS of them are enough."""

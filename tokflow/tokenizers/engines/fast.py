@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.pools.cores import num_cores
+from tokflow.pools.machine import num_cores
 from tokflow.store.tables import text_buffers
 from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_lists
 from tokflow.tokenizers.engines.reference import MODEL_NAME

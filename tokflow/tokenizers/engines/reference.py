@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.pools.cores import num_cores
+from tokflow.pools.machine import num_cores
 from tokflow.store.integrity import clear_when_damaged
 from tokflow.store.tables import text_buffers
 from tokflow.tokenizers.engines.protocol import (

@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.store.manifest import is_complete
-from tokflow.store.remote.cache_limit import make_room
+from tokflow.store.remote.cache import make_room
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import fetched
 from tokflow_tests.tiny import build, declare_small

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.pipeline.plan import make_plan
-from tokflow.store import request_errors
+from tokflow.store import requests
 from tokflow.store.remote.places import objects_at
 from tokflow_tests.object_store import Failure, ObjectStore
 from tokflow_tests.tiny import build, declare
@@ -16,7 +16,7 @@ from tokflow_tests.tiny import build, declare
 
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_errors, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.001)
 
 
 def _built(folder: Path, store: ObjectStore) -> dict[str, bytes]:
@@ -75,9 +75,9 @@ def test_an_endpoint_that_answers_with_a_web_page_is_named_soon(
         endpoint = f"http://127.0.0.1:{server.server_port}"
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
 
-        with pytest.raises(request_errors.RemoteStoreError, match="web page") as raised:
+        with pytest.raises(requests.RemoteStoreError, match="web page") as raised:
             objects_at("s3://bucket-of-a-page/store").names("")
 
         server.shutdown()
     assert f"AWS_ENDPOINT_URL={endpoint}," in raised.value.remedy
-    assert _Page.num_answers == request_errors.FIRST_TRIES
+    assert _Page.num_answers == requests.FIRST_TRIES

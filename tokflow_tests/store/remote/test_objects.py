@@ -15,11 +15,10 @@ from botocore.exceptions import HTTPClientError
 from botocore.session import Session
 from fsspec.implementations.memory import MemoryFileSystem
 
-from tokflow.store import request_errors
+from tokflow.store import requests
 from tokflow.store.remote.objects import Objects, Piece
 from tokflow.store.remote.places import objects_at
-from tokflow.store.request_errors import RemoteStoreError
-from tokflow.store.s3_client import S3Client
+from tokflow.store.requests import RemoteStoreError, S3Client
 from tokflow_tests.object_store import UNIT, Failure, ObjectStore, let_parts_be_short
 from tokflow_tests.pools.forked import forked
 
@@ -43,8 +42,8 @@ _FAILURES: dict[str, list[Failure]] = {
 
 @pytest.fixture(autouse=True)
 def _short_waits_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_errors, "FIRST_WAIT_SECONDS", 0.001)
-    monkeypatch.setattr(request_errors, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(requests, "LONGEST_WAIT_SECONDS", 0.01)
     let_parts_be_short(monkeypatch)
 
 
@@ -275,7 +274,7 @@ def test_a_request_is_made_no_more_often_than_is_said_and_the_log_tells_of_it(
     with object_store.counted() as count, pytest.raises(RemoteStoreError, match="run again"):
         objects.read("key")
 
-    assert count == {"GET": request_errors.NUM_TRIES}
+    assert count == {"GET": requests.NUM_TRIES}
     told = {record.getMessage() for record in caplog.records if "trying again" in record.message}
     assert told == {f"{object_store.url}/x: S3Error: SlowDown: as told; trying again"}
 

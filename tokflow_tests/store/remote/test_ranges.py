@@ -18,7 +18,7 @@ from tokflow.loaders import open_rows, open_tokens
 from tokflow.store.remote import cached_files
 from tokflow.store.remote.cached_files import read_range
 from tokflow.store.remote.places import objects_at
-from tokflow.store.request_errors import RemoteStoreError
+from tokflow.store.requests import RemoteStoreError
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
 from tokflow_tests.object_store import ObjectStore, another_machine

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tokflow.store.positioned import write_range
 from tokflow.store.remote import s3
 from tokflow.store.remote.objects import Piece
 from tokflow.store.remote.s3 import parts_of, ranges_of
+from tokflow.store.streams import write_range
 from tokflow_tests.disks import full_disk
 
 

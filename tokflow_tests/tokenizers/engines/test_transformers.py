@@ -149,7 +149,7 @@ def test_of_a_model_folder_only_the_tokenizers_files_count(tmp_path: Path):
     assert before.fingerprint == after.fingerprint
     make_output(graph_of(dataset), "tokenizer", "tokenizer")
     parents = {"config.json", "merges.txt", "tokenizer_config.json", "vocab.json"}
-    assert set(after.manifest().parents) == parents
+    assert set(after.manifest().recipe.parents) == parents
 
 
 def test_what_a_tokenizers_config_says_besides_is_kept_where_it_is_converted(tmp_path: Path):

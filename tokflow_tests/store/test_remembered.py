@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from tokflow.store.check_memory import CheckMemory
+from tokflow.store.remembered import CheckMemory
 
 NAME = "checks.jsonl"
 
@@ -29,6 +29,8 @@ def test_a_line_that_was_cut_off_costs_itself_alone(tmp_path: Path):
 
 
 def test_what_cannot_be_written_is_computed_again(tmp_path: Path):
+    (tmp_path / "nowhere").write_text("no folder")
+
     CheckMemory(tmp_path / "nowhere").keep("closes", "tokens/a/1", "d1", ["wrong"])
 
     assert CheckMemory(tmp_path / "nowhere").find("closes", "tokens/a/1", "d1") is None

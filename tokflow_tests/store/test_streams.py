@@ -5,9 +5,9 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 
-from tokflow.store import hashed_writer
-from tokflow.store.hashed_writer import HashedWriter
+from tokflow.store import streams
 from tokflow.store.manifest import checksum
+from tokflow.store.streams import HashedWriter
 from tokflow_tests.disks import full_disk
 
 
@@ -15,8 +15,8 @@ from tokflow_tests.disks import full_disk
 def test_the_entry_is_that_of_the_file(
     at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(hashed_writer, "HASH_BYTES", at_once)
-    monkeypatch.setattr(hashed_writer, "SYNC_BYTES", at_once)
+    monkeypatch.setattr(streams, "HASH_BYTES", at_once)
+    monkeypatch.setattr(streams, "SYNC_BYTES", at_once)
     rows = np.arange(6, dtype="<u2").reshape(2, 3)
 
     with HashedWriter(tmp_path / "new") as file:
@@ -32,8 +32,8 @@ def test_what_the_disk_refuses_is_raised(tmp_path: Path, monkeypatch: pytest.Mon
     def refuse(descriptor: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(hashed_writer, "SYNC_BYTES", 1)
-    monkeypatch.setattr(hashed_writer.os, "fsync", refuse)
+    monkeypatch.setattr(streams, "SYNC_BYTES", 1)
+    monkeypatch.setattr(streams.os, "fsync", refuse)
 
     with pytest.raises(OSError, match="Input/output"), HashedWriter(tmp_path / "new") as file:
         file.write(b"ab")
