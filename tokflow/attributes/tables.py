@@ -75,15 +75,21 @@ def align(
         table, keys = _keyed(tuple(files.values()), config.key, own.type, columns)
     else:
         table, keys = empty_table(config), pa.array([], own.type)
-    at = pc.index_in(own, value_set=keys).cast(pa.int64())
-    if are_own and len(table) and len(own) and at.null_count == len(own):
+    # The keys of the shard are the table of hashes: there may be many shards and one huge table.
+    own = own.dictionary_encode()
+    number = pc.index_in(keys, value_set=own.dictionary)
+    is_used = to_numpy(number.is_valid())
+    rows = np.full(len(own.dictionary), -1)
+    rows[to_numpy(number.drop_null())] = np.flatnonzero(is_used)
+    at = pa.array(rows, mask=rows < 0).take(own.indices)
+    num_used = int(np.count_nonzero(is_used))
+    if are_own and len(table) and len(own) and not num_used:
         raise ConfigError(
             where=f"attributes.{name}: {next(iter(files.values())).path}",
             expected=f"a row for some document of {shard.manifest.partition} by its {config.key}",
             found=f"{len(table):,} rows, none of a document",
             remedy=f"correct attributes.{name}.key, or the file",
         )
-    num_used = int(np.count_nonzero(np.bincount(to_numpy(at.drop_null()))))
     num_unused = len(table) - num_used if are_own else None
     return Aligned(table.take(at), at.null_count, num_unused)
 
