@@ -337,6 +337,11 @@ class Stage:
         """Return what a stored output contains that the config makes an error now, if anything."""
         return None
 
+    def files_beside(self, dataset: DatasetConfig, variant: str) -> Sequence[Path]:
+        """Return the files of this disk, beside raw files and tokenizer, that decide its outputs:
+        Dagster's sensor builds when one has changed. Raises: ConfigError where one is missing."""
+        return ()
+
     def reads_tokens(self, dataset: DatasetConfig, variant: str) -> bool:
         """Return whether the output of a partition is made of its token ids, which must be made
         again if they were dropped; of what is made of all partitions it is so anyway."""

@@ -88,6 +88,13 @@ class AttributesStage(Stage):
             aligned = partial(align, shard, config, files, name, are_own=source.are_own)
         return WholeWriter(partial(write_attributes, shard, name, aligned, recipe=making.recipe))
 
+    def files_beside(self, dataset: DatasetConfig, variant: str) -> Sequence[Path]:
+        """Return the tables, the evaluation texts, or the module of the function."""
+        config, where = dataset.of(DeclaredAttributes).named[variant], f"attributes.{variant}"
+        if config.function:
+            return [find_function(config.function, dataset.base, where=f"{where}.function").path]
+        return [*paths_of(config.evaluation or config.files, dataset, where).values()]
+
     def reads_tokens(self, dataset: DatasetConfig, variant: str) -> bool:
         """Return whether documents are compared with evaluation texts."""
         return bool(dataset.of(DeclaredAttributes).named[variant].evaluation)
@@ -196,9 +203,15 @@ def _tables(graph: Graph, name: str, config: AttributeConfig) -> _Tables:
 
 
 def tables_of(patterns: tuple[str, ...], dataset: DatasetConfig, where: str) -> dict[str, RawFile]:
-    """Return the files that paths and patterns of a YAML name, by their keys, hashed.
+    """Return the files that paths and patterns of a YAML name, by their keys, hashed. Raises: as
+    `paths_of`; RawFileError."""
+    return hash_files(paths_of(patterns, dataset, where), store=dataset.folder)
 
-    Raises: ConfigError where there are none, and for files elsewhere; RawFileError.
+
+def paths_of(patterns: tuple[str, ...], dataset: DatasetConfig, where: str) -> dict[str, Path]:
+    """Return the files that paths and patterns of a YAML name, by their keys.
+
+    Raises: ConfigError where there are none, and for files elsewhere.
     """
     try:
         sources = list_raw(RawConfig(files=patterns), base=dataset.base).sources
@@ -208,8 +221,7 @@ def tables_of(patterns: tuple[str, ...], dataset: DatasetConfig, where: str) -> 
         raise ConfigError(
             where=where, expected="files of this disk", found=far[0], remedy="copy them here"
         )
-    paths = {key: Path(of.url) for key, of in sources.items()}
-    return hash_files(paths, store=dataset.folder)
+    return {key: Path(of.url) for key, of in sources.items()}
 
 
 def _stem(key: str) -> str:

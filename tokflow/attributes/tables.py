@@ -214,17 +214,37 @@ def read_columns(path: Path, key: str, key_type: pa.DataType, columns: Columns) 
     return table
 
 
-def _table(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return columns of a table; of csv and jsonl, which have no types, in these."""
+def column_names(path: Path) -> list[str]:
+    """Return the names of the columns of a table. Raises: as `_table`."""
     import pyarrow.csv
     import pyarrow.json
     import pyarrow.parquet
 
+    kind = _kind(path)
+    if kind == "parquet":
+        return [*pyarrow.parquet.read_schema(path).names]
+    if kind == "jsonl":
+        return [*pyarrow.json.read_json(path).column_names]
+    with pyarrow.csv.open_csv(path) as reader:
+        return [*reader.schema.names]
+
+
+def _kind(path: Path) -> str:
+    kinds = (kind for kind in ("parquet", "csv") if f".{kind}" in path.suffixes)
+    return next(kinds, "jsonl")
+
+
+def _table(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return columns of a table; of csv and jsonl, which have no types, in these."""
+    import pyarrow.csv
+    import pyarrow.parquet
+
     if path.stat().st_size == 0:
         return pa.schema(types).empty_table()
-    if ".parquet" in path.suffixes:
+    kind = _kind(path)
+    if kind == "parquet":
         return pyarrow.parquet.read_table(path, columns=list(types), partitioning=None)
-    if ".csv" in path.suffixes:
+    if kind == "csv":
         options = pyarrow.csv.ConvertOptions(
             column_types=types,
             include_columns=list(types),
@@ -237,7 +257,7 @@ def _table(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
     except pa.ArrowInvalid:  # keys that are whole numbers
         table = _json(path, {**types, next(iter(types)): pa.int64()})
     if empty := [name for name in types if table[name].null_count == len(table)]:
-        there = pyarrow.json.read_json(path).column_names
+        there = column_names(path)
         return table.drop_columns([name for name in empty if name not in there])
     return table
 

@@ -248,3 +248,26 @@ def open_tokenizer(export: StoredOutput, ancestry: Ancestry) -> Tokenizer | None
     if tokenizer is not None:
         check_files(tokenizer)
     return tokenizer
+
+
+def lineage(export: StoredOutput, ancestry: Ancestry) -> list[StoredOutput]:
+    """Return an export and every output that it was made from, each once, the tokenizer last.
+
+    The keys of near-duplicates are not among them: the pairs name all of them by one digest.
+    Raises: as `Ancestry`, where one is missing or damaged.
+    """
+    found = {export.folder: export}
+    waiting = [export]
+    while waiting:
+        parents = ancestry.parents(waiting.pop()).values()
+        new = {of.folder: of for of in parents if of.folder not in found}
+        found |= new
+        waiting += new.values()
+    if (tokenizer := ancestry.tokenizer(export)) is None:
+        raise MissingOutputError(
+            where=export.shown,
+            expected="the tokenizer that made its tokens, in the same store",
+            found="none",
+            remedy="name the export in the store where it was made, or run `tokflow run` there",
+        )
+    return [*found.values(), tokenizer.stored]

@@ -54,6 +54,18 @@ Rebuild = Annotated[
     ),
 ]
 
+Excluded = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="LIST",
+        help="Look in all exports of NAME, and of mixtures of it, for the documents that a list "
+        "names, as `exclude` takes it, and write a proof; can be repeated.",
+    ),
+]
+
+HELD_SHOWN = 20
+"""Documents in exports of which a line says so."""
+
 
 def main(
     target: Verified = None,
@@ -66,9 +78,21 @@ def main(
     receipt: Receipt = None,
     key: PublicKey = None,
     rebuild: Rebuild = False,
+    excluded: Excluded = None,
     json: Json = False,
 ) -> int:
     """Print the result of each output as soon as it is known; return the exit status."""
+    if excluded and (receipt is not None or reference):
+        raise ConfigError(
+            where="--excluded",
+            expected="neither --receipt nor --reference",
+            found="--receipt" if receipt else "--reference",
+            remedy="run `tokflow verify` twice",
+        )
+    if excluded:
+        return _verify_excluded(
+            excluded, select([target] if target else None, configs, store), json
+        )
     if receipt is not None:
         return _verify_receipt(receipt, target, configs, store, key, rebuild=rebuild, json=json)
     if key is not None or rebuild:
@@ -138,6 +162,37 @@ def _verify_receipt(
         well = counted(len(problems), "problem") if problems else f"all well{raw}"
         print(f"{receipt}: root {root}, {signature}: {well}")
     return FAILED if problems else 0
+
+
+def _verify_excluded(lists: Sequence[Path], datasets: Sequence[Dataset], json: bool) -> int:
+    """Print which documents of lists are in an export; return the exit status."""
+    from tokflow.audit.verify.excluded import prove_excluded
+
+    proofs = [prove_excluded(dataset, lists) for dataset in datasets]
+    if json:
+        print_json({"proofs": [{"path": of.path, **of.fields} for of in proofs]})
+    for proof in proofs if not json else ():
+        fields, held = proof.fields, proof.fields["held"]
+        for of in held[:HELD_SHOWN]:
+            last = of["position"] + of["num_tokens"] - 1
+            row = f", sequence {of['sequence']:,}" if "sequence" in of else ""
+            print_error(
+                f"{of['raw_file']}, row {of['row']:,}: expected in no export, found in "
+                f"{of['export']}: {of['part']}: tokens {of['position']:,} to {last:,}{row}; "
+                "name it by `exclude`, run, then remove old exports by `tokflow gc --yes`"
+            )
+        if len(held) > HELD_SHOWN:
+            print_error(f"{len(held) - HELD_SHOWN:,} segments more, all in {proof.path}")
+        for problem in fields["problems"]:
+            print_error(problem)
+        exports = counted(len(fields["exports"]), "export")
+        found = f"{counted(len(held), 'segment')} of them found" if held else "none of them found"
+        print(
+            f"{fields['dataset']}: {counted(fields['num_documents'], 'document')}, "
+            f"{counted(fields['num_tokens'], 'token')} looked for in {exports}: {found}; "
+            f"{proof.path}"
+        )
+    return 0 if all(of.is_proven for of in proofs) else FAILED
 
 
 def _check_target(target: str, declared: Iterable[str], *, is_reference: bool) -> None:

@@ -283,6 +283,14 @@ def inputs_digest(changes: FileChanges) -> str:
         source = tokenizer_source(graph.output("tokenizer"))
         tokenizer = [stamp_of(path) for path in source.local_files()] if source.is_local else []
     of_hub = [(key, of.hub.content_id) for key, of in graph.sources.items() if of.hub is not None]
+    each = [(of, of.dataset) for of in (graph, *graph.of_sources.values())]
+    beside = [
+        path
+        for of, dataset in each
+        for step in of.stages
+        for variant in step.variants(dataset)
+        for path in step.files_beside(dataset, variant)
+    ]
     listed = [(key, of.version) for key, of in graph.sources.items() if of.version is not None]
     return digest_of(
         sorted(graph.sources),
@@ -290,6 +298,7 @@ def inputs_digest(changes: FileChanges) -> str:
         *listed,
         sorted(changes.stamps.items()),
         tokenizer,
+        [(str(path), stamp_of(path)) for path in beside],
         definition_digest(graph.dataset),
     )
 

@@ -120,7 +120,7 @@ class AssetHistory:
         if is_partitioned(self.dataset, self.stage):
             is_other = any(self.versions.get(key) != of for key, of in versions.items())
             is_failed = not self._failed.isdisjoint(versions)
-            return is_other or is_failed or self._is_of_other_code
+            return is_other or is_failed or self._is_of_other_inputs
         tags = _tags_of(self._records.get(self.key))
         return self._is_failed or (tags.get(CODE_VERSION), {"": tags.get(DATA_VERSION)}) != (
             code_version(self.dataset, self.stage, self.name),
@@ -131,11 +131,11 @@ class AssetHistory:
         """Return which outputs Dagster does not have in these versions.
 
         Those that it would show as stale are to be recorded again, too: an asset without partitions
-        when a parent has been since, and partitions as `_behind` and `_is_of_other_code` say; and
+        when a parent has been since, and partitions as `_behind` and `_is_of_other_inputs` say; and
         those that it shows as failed.
         """
         if is_partitioned(self.dataset, self.stage):
-            behind, failed, is_other = self._behind, self._failed, self._is_of_other_code
+            behind, failed, is_other = self._behind, self._failed, self._is_of_other_inputs
             return [
                 key
                 for key, of in versions.items()
@@ -188,9 +188,10 @@ class AssetHistory:
         return {key for key, of in planned.items() if of > self._ids.get(key, 0)}
 
     @cached_property
-    def _is_of_other_code(self) -> bool:
-        """True if partitions were recorded with another code version, so that Dagster shows them as
-        stale although no byte differs; the first and the last are asked."""
+    def _is_of_other_inputs(self) -> bool:
+        """True if partitions were recorded with another version of the code, or of a parent without
+        partitions, so that Dagster shows them as stale although no byte differs; the first and the
+        last are asked."""
         partitions = partition_set(self.dataset)
         known = set(partitions.get_partition_keys(dynamic_partitions_store=self.instance))
         ids = [own for partition, own in self._ids.items() if partition in known]
@@ -199,8 +200,10 @@ class AssetHistory:
         asked = dg.AssetRecordsFilter(self.key, storage_ids=[min(ids), max(ids)])
         records = self.instance.fetch_materializations(asked, limit=2).records
         events = [of.asset_materialization for of in records if of.asset_materialization]
-        own = code_version(self.dataset, self.stage, self.name)
-        return any((event.tags or {}).get(CODE_VERSION) != own for event in events)
+        are_whole = {key for key, of in self._records.items() if of and of.partition_key is None}
+        whole = {f"{INPUT_VERSION}/{key.to_user_string()}" for key in are_whole}
+        expected = {of: self._tags[of] for of in (CODE_VERSION, *(whole & self._tags.keys()))}
+        return any(not expected.items() <= (event.tags or {}).items() for event in events)
 
     @cached_property
     def _ids(self) -> Mapping[str, int]:

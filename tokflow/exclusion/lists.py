@@ -1,6 +1,6 @@
 """Lists of documents to be excluded, and the documents of token shards that they name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokflow.attributes.config import OWN_KEYS
-from tokflow.attributes.tables import Columns, as_declared, as_keys, keys_of, read_columns
+from tokflow.attributes.tables import (
+    Columns,
+    as_declared,
+    as_keys,
+    column_names,
+    keys_of,
+    read_columns,
+)
 from tokflow.errors import ConfigError
 from tokflow.exclusion.config import ExcludeConfig
 from tokflow.raw import RawFile
 from tokflow.raw.files import check_unchanged
+from tokflow.shown import counted
 from tokflow.store.tables import make_table, repeated, to_arrow, to_numpy
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
 
@@ -41,6 +49,7 @@ class ExclusionList:
     """A list, read."""
 
     name: str
+    file: RawFile
     by: str
     keys: pa.Array
     """What each row names documents by."""
@@ -98,21 +107,13 @@ def _read_list(
     reasons = pa.nulls(len(table), pa.string())
     if "reason" in there and by != "reason":
         reasons = as_declared(table, (("reason", "text"),), where)["reason"].combine_chunks()
-    return ExclusionList(name, by, keys, rows_of_files, reasons.fill_null(name))
+    return ExclusionList(name, file, by, keys, rows_of_files, reasons.fill_null(name))
 
 
 def _column_names(path: Path) -> list[str]:
     """Return the names of the columns of a list. Raises: ConfigError."""
-    import pyarrow.csv
-    import pyarrow.json
-    import pyarrow.parquet
-
     try:
-        if ".parquet" in path.suffixes:
-            return [*pyarrow.parquet.read_schema(path).names]
-        is_csv = ".csv" in path.suffixes
-        with (pyarrow.csv.open_csv if is_csv else pyarrow.json.open_json)(path) as reader:
-            return [*reader.schema.names]
+        return column_names(path)
     except (pa.ArrowException, OSError) as error:
         raise ConfigError(
             where=str(path),
@@ -161,6 +162,20 @@ def find_excluded(
         named = pa.concat_tables([EXCLUDED_SCHEMA.empty_table(), *of_shards])
     unused = zip(lists, are_used, strict=True)
     return Excluded(named, {of.name: np.flatnonzero(~used) for of, used in unused})
+
+
+def check_used(
+    lists: Sequence[ExclusionList], unused: Mapping[str, Sized], where: str, dataset: str
+) -> None:
+    """Make sure that a row of each list names a document. Raises: ConfigError."""
+    for of in lists:
+        if len(unused[of.name]) == len(of.keys):
+            raise ConfigError(
+                where=f"{where}: {of.file.path}",
+                expected=f"documents of {dataset} by their {of.by}",
+                found=f"none, by {counted(len(of.keys), 'row')}",
+                remedy=f"correct the list, or take it out of `{where}`",
+            )
 
 
 def _named_in(

@@ -12,12 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.attributes.stage import named_digest, tables_of
+from tokflow.attributes.stage import named_digest, paths_of, tables_of
 from tokflow.documents import DocumentsConfig
-from tokflow.errors import ConfigError
 from tokflow.exclusion.config import ExcludeConfig
 from tokflow.raw import RawFile
-from tokflow.shown import counted
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
 from tokflow.store.manifest import Manifest, Recipe, checksums, joined_digest, write_manifest
 from tokflow.store.store import StoredOutput
@@ -109,6 +107,10 @@ class ExclusionStage(Stage):
             )
         )
 
+    def files_beside(self, dataset: DatasetConfig, variant: str) -> Sequence[Path]:
+        """Return the lists."""
+        return [*paths_of(dataset.of(ExcludeConfig).path, dataset, "exclude.path").values()]
+
     def open(self, stored: StoredOutput, inputs: Opened) -> Exclusion:
         """Return the documents."""
         return Exclusion(read_table(stored.file(EXCLUDED_NAME)))
@@ -161,19 +163,12 @@ def write_excluded(
 
     Raises: as `read_lists`; ConfigError for a list of which no row names a document.
     """
-    from tokflow.exclusion.lists import find_excluded, read_lists
+    from tokflow.exclusion.lists import check_used, find_excluded, read_lists
 
     started = time.perf_counter()
     lists = read_lists(files, config, kept)
     found = find_excluded(shards, lists, copies=config.copies)
-    for of in lists:
-        if len(found.unused[of.name]) == len(of.keys):
-            raise ConfigError(
-                where=f"exclude.path: {files[of.name].path}",
-                expected=f"documents of {dataset} by their {of.by}",
-                found=f"none, by {counted(len(of.keys), 'row')}",
-                remedy="correct the list, or take it out of `exclude`",
-            )
+    check_used(lists, found.unused, "exclude.path", dataset)
     table, unused = found.documents, found.unused
     known = write_table(folder / EXCLUDED_NAME, table, rows_per_group=ROWS_PER_GROUP)
     manifest = Manifest(

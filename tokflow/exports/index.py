@@ -100,6 +100,14 @@ def read_spans(
     return found
 
 
+def scan_index(export: StoredOutput, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield columns of all rows of an index, in order, a row group at a time; parts and raw files
+    as dictionaries. Raises: CorruptOutputError where it is damaged."""
+    with _opened(export, read_dictionary=["part", "raw_file"]) as file:
+        for number in range(file.num_row_groups):
+            yield file.read_row_group(number, columns=list(columns))
+
+
 @contextmanager
 def _opened(export: StoredOutput, **options: Any) -> Iterator[Any]:
     import pyarrow.parquet as pq  # late: it imports ssl and every file system

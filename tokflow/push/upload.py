@@ -11,6 +11,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow.exports.reading import open_export
 from tokflow.push.card import card_config, card_section, merged_card
+from tokflow.push.excluded import HeldThere, find_held
 from tokflow.push.repository import (
     MAIN,
     File,
@@ -67,6 +68,8 @@ class Pushed:
     """Bytes of the whole export; `num_sent` and `num_sent_bytes` count what was not there yet."""
     num_sent: int
     num_sent_bytes: int
+    held: tuple[HeldThere, ...] = ()
+    """Builds that were there before, with documents that are excluded now."""
 
 
 def push_export(
@@ -139,6 +142,7 @@ class _Push:
     is_pull_request: bool = False
     sent: dict[str, int] = field(default_factory=dict)
     """Sizes of what was committed, by path."""
+    held: tuple[HeldThere, ...] | None = None
 
     @property
     def target(self) -> Target:
@@ -189,6 +193,10 @@ class _Push:
                         remedy="change it in its settings on the hub, or leave the option out",
                     )
                 changes = self._changes(look.files)
+                if self.held is None:
+                    self.held = tuple(find_held(self.export.stored, look.files, self.target))
+                    for held in self.held:
+                        self.say(f"warning: {held}")
                 if not changes.paths:
                     return self._pushed(look)
                 self._refuse_again(changes)
@@ -325,6 +333,7 @@ class _Push:
             num_bytes=sum(file.num_bytes for file in export),
             num_sent=len(sent),
             num_sent_bytes=sum(sent.values()),
+            held=self.held or (),
         )
 
 

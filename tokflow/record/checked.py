@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.ancestry import Ancestry, lineage
 from tokflow.errors import MissingOutputError, TokflowError, message_of
 from tokflow.exports.stage import EXPORT
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
-from tokflow.record.facts import lineage
 from tokflow.record.receipt import differences, unequal
 from tokflow.store.links import resolved
 from tokflow.store.manifest import is_complete

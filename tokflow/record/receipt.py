@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.ancestry import Ancestry, lineage
 from tokflow.errors import TokflowError
 from tokflow.exports.reading import Export, is_export
-from tokflow.record.facts import facts_of, lineage
+from tokflow.record.facts import facts_of
 from tokflow.store.listed_files import BESIDE
 from tokflow.store.manifest import DROPPED
 from tokflow.store.store import StoredOutput

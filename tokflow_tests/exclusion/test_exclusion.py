@@ -14,8 +14,11 @@ from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import statistics_of
 from tokflow.pipeline.mixture import graph_of
+from tokflow.pipeline.raw_files import FileShare
 from tokflow.pipeline.run import build_dataset
+from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import problems_of
+from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source, documents_of
 from tokflow_tests.selection.test_stage import tokens_of, why, write_rows
 from tokflow_tests.tiny import build, declare
 
@@ -205,3 +208,45 @@ def test_in_a_group_a_row_past_the_end_of_its_file_names_no_document_of_the_next
     manifest = graph_of(dataset).output("exclusion").open().manifest
     assert manifest.details["unused"] == {"list.jsonl": [0]}
     assert trace_document(dataset, "b.jsonl", 0).why_not is None
+
+
+def mixture(folder: Path, texts: list[str], store: str, **more: Any) -> Dataset:
+    """Return a mixture of two passes over texts, one file for two, and PROSE of others."""
+    files = {f"{at}.jsonl": texts[at : at + 2] for at in range(0, len(texts), 2)}
+    declare_source(folder, "code", files, store=store, **more)
+    declare_source(folder, "prose", {"p.jsonl": ["p00", "one"]}, store=store)
+    sources = {"code": {"epochs": 2}, "prose": {"epochs": 1}}
+    return declare_mixture(folder, {"sources": sources}, exports=["bin"], store=store)
+
+
+def test_a_mixture_takes_what_its_sources_have_left_at_a_url_too(
+    tmp_path: Path, object_store: ObjectStore
+):
+    write_list(tmp_path / "list.csv", [{"text_hash": hashed("one")}])
+    url, texts = f"{object_store.url}/store", ["one", "two", "six", "ten"]
+    excluded = mixture(tmp_path, texts, url, exclude="list.csv")
+    build(excluded)
+
+    assert documents_of(excluded, "train") == [
+        *("two", "two", "six", "ten", "six", "ten", "p00", "one")  # each file twice
+    ]
+    assert problems_of(excluded) == []
+    counts = graph_of(excluded.sources[0]).output("exclusion").open().manifest.counts
+    assert counts["num_documents"] == 1
+
+
+def test_shares_leave_what_lists_name_to_the_whole_run(tmp_path: Path):
+    write_list(tmp_path / "list.csv", BY["lang"])
+    dataset = declared(tmp_path, exclude="list.csv")
+    of_shares = [build_dataset(dataset, share=FileShare(number, 2)) for number in (1, 2)]
+
+    whole = build(dataset)
+
+    made = [{of.output.step.name for of in share.made} for share in of_shares]
+    assert made == [{"tokenizer", "tokens"}] * 2
+    assert {of.output.step.name for of in whole.made if of.is_new} == {
+        *("exclusion", "selection", "split", "export")
+    }
+    alone = declared(tmp_path / "alone", without(NAMED["lang"]))
+    build(alone)
+    assert tokens_of(dataset) == tokens_of(alone)

@@ -83,7 +83,7 @@ def verify_export(
     """
     folder, manifest, export = made.folder, made.manifest, Export(made)
     counts, names = manifest.counts, manifest.details["parts"]
-    problems = [each for name in names for each in _index_problems(made, name)]
+    problems = [each for name in names for each in index_problems(made, name)]
     for part in parts or ():
         once = counts[f"{part.name}.num_tokens"] + counts[f"{part.name}.num_dropped_tokens"]
         once -= counts.get(f"{part.name}.num_repeated_tokens", 0)
@@ -97,7 +97,7 @@ def verify_export(
     return problems
 
 
-def _index_problems(made: StoredOutput, part: str) -> Iterator[str]:
+def index_problems(made: StoredOutput, part: str) -> Iterator[str]:
     """Yield what is wrong with the entries of a part: they cover its tokens and do not overlap."""
     columns = read_part(made.file(INDEX_NAME), part, ["position", "num_tokens"])
     start, size = columns["position"], columns["num_tokens"]

@@ -1,0 +1,241 @@
+"""Proof that no token of the documents that lists name is in an export."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.attributes.config import OWN_KEYS
+from tokflow.attributes.stage import tables_of
+from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.verify.export import index_problems
+from tokflow.errors import ConfigError, MissingOutputError
+from tokflow.exclusion.lists import ExclusionList, check_used, find_excluded, read_lists
+from tokflow.exclusion.stage import Exclusion
+from tokflow.exports import Export
+from tokflow.exports.index import scan_index
+from tokflow.exports.stage import EXPORT
+from tokflow.pipeline.dataset import Dataset
+from tokflow.selection.left_out import are_excluded
+from tokflow.split.mixed_split import source_and_key
+from tokflow.split.mixture import dataset_of
+from tokflow.store.manifest import MANIFEST_NAME, joined_digest, sealed
+from tokflow.store.store import StoredOutput
+from tokflow.store.stored_outputs import Unreadable, walk
+from tokflow.store.tables import to_arrow, to_numpy
+from tokflow.store.versions import installed_versions
+from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
+
+Document: TypeAlias = tuple[str, str, int]
+"""Dataset, raw file and row."""
+
+Sizes: TypeAlias = dict[tuple[str, str, int, str], int]
+"""Tokens of documents by dataset, raw file, row and hash of the text."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """The documents that were looked for, in which exports, and those that are there."""
+
+    path: Path
+    """The file that has it, in the folder of the dataset."""
+    fields: dict[str, Any]
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether no document is in any export, and the exports are whole."""
+        return not (self.fields["held"] or self.fields["problems"])
+
+
+def prove_excluded(dataset: Dataset, paths: Sequence[Path]) -> Proof:
+    """Look in all exports of a dataset, and of the mixtures in its store that take it, for the
+    documents that lists name, as `exclude` of the dataset looks them up; write what is found.
+
+    Every byte of the exports is compared with their manifests, and the entries of each index with
+    the number of tokens: none is of a document that the index does not name. The same store and
+    lists give the same bytes.
+
+    Raises: as `read_lists`; ConfigError for a list of which no row names a document;
+    MissingOutputError where there is no export, or the store lacks what one was made from.
+    """
+    config = dataset.exclude.model_copy(update={"path": tuple(str(of.absolute()) for of in paths)})
+    files = tables_of(config.path, dataset, "--excluded")
+    exports, ancestry = _exports_with(dataset), Ancestry(dataset.known_stages)
+    of_exports = [_shards_of(export, ancestry, dataset) for export in exports]
+    shards = {of.folder: of for some in of_exports for of in some}
+    kept = sorted({name for of in shards.values() for name in of.keep_columns})
+    search = _Search(read_lists(files, config, kept), config.copies)
+    search.check_columns(shards.values())
+    held = [_held(*each) for each in zip(exports, map(search.find, of_exports), strict=True)]
+    check_used(search.lists, search.unused, "--excluded", dataset.name)
+    problems = [str(of) for each in dataset.store.problems(exports) for of in each]
+    for export in exports if not problems else ():
+        problems += [of for part in Export(export).parts for of in index_problems(export, part)]
+    looked_at = [
+        {"export": _name(of), "manifest_sha256": _manifest_sha256(of), "num_held": len(here)}
+        for of, here in zip(exports, held, strict=True)
+    ]
+    fields = {
+        "dataset": dataset.name,
+        "tokflow": installed_versions()["dagster-tokflow"],
+        "lists": [search.described(of) for of in search.lists],
+        "copies": config.copies,
+        "num_documents": len(search.sizes),
+        "num_tokens": sum(search.sizes.values()),
+        "documents_sha256": joined_digest("\t".join(map(str, of)) for of in sorted(search.sizes)),
+        "token_shards": {
+            "num": len(shards),
+            "manifests_sha256": joined_digest(sorted(map(_manifest_sha256, shards.values()))),
+        },
+        "exports": looked_at,
+        "held": [of for each in held for of in each],
+        "problems": problems,
+    }
+    name = joined_digest(of.file.sha256 for of in search.lists)[:16]
+    path = dataset.folder / f"excluded-{name}.json"
+    dataset.store.write_beside(path, sealed(fields))
+    return Proof(path=path, fields=fields)
+
+
+def _exports_with(dataset: Dataset) -> list[StoredOutput]:
+    """Return the exports in the store of a dataset that are of it, or of a mixture that takes it.
+
+    Raises: MissingOutputError where there is none; the error of an export that cannot be read.
+    """
+    store = dataset.store
+    store.refresh(store.root)
+    found = []
+    for folder in sorted(store.root.iterdir()) if store.root.is_dir() else ():
+        for each in walk(store, folder / EXPORT.path):
+            if isinstance(each, Unreadable):
+                raise each.error
+            sources = map(dataset_of, each.manifest.details.get("mixture", ()))
+            if dataset.name in (each.manifest.dataset, *sources):
+                found.append(each)
+    if not found:
+        raise MissingOutputError(
+            where=dataset.store.shown(dataset.folder),
+            expected=f"an export of {dataset.name}, or of a mixture of it",
+            found="none",
+            remedy="run `tokflow run` first, or name another store",
+        )
+    return found
+
+
+def _shards_of(export: StoredOutput, ancestry: Ancestry, dataset: Dataset) -> list[TokenShard]:
+    """Return the token shards of a dataset, or of the sources of a mixture, that an export was made
+    from, each once. Raises: MissingOutputError."""
+    found = {of.folder: of for of in map(ancestry.shard, ancestry.parents(export).values())}
+    names = {of.name for of in dataset.sources} or {dataset.name}
+    return [of for of in found.values() if of.manifest.dataset in names]
+
+
+@dataclass
+class _Search:
+    """Looks up the documents that lists name."""
+
+    lists: Sequence[ExclusionList]
+    copies: bool
+    sizes: Sizes = field(default_factory=dict)
+    """All documents that were found."""
+    unused: dict[str, npt.NDArray[np.int64]] = field(init=False)
+    """Rows of each list that name none of them, by its name."""
+    _found: dict[tuple[Path, ...], Sizes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.unused = {of.name: np.arange(len(of.keys)) for of in self.lists}
+
+    def check_columns(self, shards: Iterable[TokenShard]) -> None:
+        """Raise ConfigError where documents do not have what a list names them by."""
+        for shard in shards:
+            for of in self.lists:
+                if of.by not in (*OWN_KEYS, *shard.keep_columns):
+                    raise ConfigError(
+                        where=f"--excluded: {of.file.path}",
+                        expected=f"`{of.by}` of all documents that exports were made from",
+                        found=f"none in {shard.stored.shown}",
+                        remedy="name them by `text_hash`, or remove old exports by `tokflow gc`",
+                    )
+
+    def find(self, shards: Sequence[TokenShard]) -> Sizes:
+        """Return the documents of the token shards of one export that lists name."""
+        key = tuple(of.folder for of in shards)
+        if key not in self._found:
+            self._found[key] = {}
+            for name in sorted({of.manifest.dataset for of in shards}):
+                own = [of for of in shards if of.manifest.dataset == name]
+                found = find_excluded(own, self.lists, copies=self.copies)
+                for shard in own:
+                    self._found[key] |= _sizes(shard, Exclusion(found.documents))
+                for of, rows in found.unused.items():
+                    self.unused[of] = np.intersect1d(self.unused[of], rows)
+            self.sizes |= self._found[key]
+        return self._found[key]
+
+    def described(self, of: ExclusionList) -> dict[str, Any]:
+        """Return what a proof says of a list."""
+        num = {"num_rows": len(of.keys), "num_unused_rows": len(self.unused[of.name])}
+        return {"name": of.name, "sha256": of.file.sha256, "by": of.by, **num}
+
+
+def _sizes(shard: TokenShard, exclusion: Exclusion) -> Sizes:
+    """Return the documents of a shard that are excluded."""
+    table = shard.documents(["row", "text_hash", "num_tokens"])
+    masks = are_excluded(shard, exclusion.of(shard.origins.raw_files)).values()
+    at = np.flatnonzero(np.logical_or.reduce([np.zeros(len(table), dtype=bool), *masks]))
+    some = table.take(to_arrow(at))
+    files, rows = shard.origins.of_rows(to_numpy(some["row"]))
+    hashes = (of.hex() for of in some["text_hash"].to_pylist())
+    names = zip(files.to_pylist(), rows.tolist(), hashes, strict=True)
+    num_tokens = some["num_tokens"].to_pylist()
+    return {(shard.manifest.dataset, *of): n for of, n in zip(names, num_tokens, strict=True)}
+
+
+def _held(export: StoredOutput, documents: Sizes) -> list[dict[str, Any]]:
+    """Return the entries of the index of an export that are of one of some documents."""
+    tables = scan_index(export, ["part", "position", "num_tokens", "raw_file", "row"])
+    dataset = None if "mixture" in export.manifest.details else export.manifest.dataset
+    found = entries_of(tables, [of[:3] for of in documents], dataset)
+    for entry in found:
+        length = Export(export).of_part(entry["part"]).sequence_length
+        entry |= {"export": _name(export)}
+        entry |= {"sequence": entry["position"] // length} if length else {}
+    return found
+
+
+def entries_of(
+    tables: Iterable[pa.Table], documents: Iterable[Document], dataset: str | None
+) -> list[dict[str, Any]]:
+    """Return the rows of the index of an export, raw files as dictionaries, that are of one of some
+    documents; in order. `dataset`: that of the export; None of a mixture, whose raw files have the
+    names of their sources."""
+    numbers: dict[tuple[str, str], int] = {}
+    wanted = [
+        numbers.setdefault((of, file), len(numbers)) * ROWS_OF_PASS + row
+        for of, file, row in documents
+    ]
+    found = []
+    for table in tables:
+        files = table["raw_file"].combine_chunks()
+        names = [*map(source_and_key, files.dictionary.to_pylist())]
+        if dataset is not None:
+            names = [(dataset, of) for of in files.dictionary.to_pylist()]
+        number = np.array([numbers.get((dataset_of(of), key), -1) for of, key in names], np.int64)
+        keys = number[to_numpy(files.indices)] * ROWS_OF_PASS + to_numpy(table["row"])
+        at = np.flatnonzero(np.isin(keys, np.array(wanted, dtype=np.int64)))
+        found += table.take(to_arrow(at)).to_pylist()
+    return found
+
+
+def _name(export: StoredOutput) -> str:
+    """Return the path of an export in its store."""
+    return export.folder.relative_to(export.store.root).as_posix()
+
+
+def _manifest_sha256(output: StoredOutput | TokenShard) -> str:
+    return hashlib.sha256((output.folder / MANIFEST_NAME).read_bytes()).hexdigest()
