@@ -20,11 +20,6 @@ RAW = "raw"
 """What the raw files are called where a stage is named."""
 
 
-def is_raw(stage: str) -> bool:
-    """Return whether a name is that of the raw files, which no stage makes."""
-    return stage == RAW
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Input:
     """Outputs of another stage that an output is made from."""
@@ -40,24 +35,10 @@ class Input:
     remedy: str = "fix what is wrong with them"
     """What to do where some of all are missing."""
 
-    def is_of(self, stage: str) -> bool:
-        """Return whether a stage of this name makes it."""
-        return self.stage == stage
-
     @property
     def is_of_all(self) -> bool:
         """True of the outputs of all partitions, raw files aside."""
-        return self.reach == "all" and not self.is_raw
-
-    @property
-    def is_of_all_here(self) -> bool:
-        """True of the outputs of all partitions of the dataset itself."""
-        return self.is_of_all and not self.dataset
-
-    @property
-    def is_raw(self) -> bool:
-        """True of the raw files, which no stage makes."""
-        return is_raw(self.stage)
+        return self.reach == "all" and self.stage != RAW
 
 
 class DatasetConfig(Protocol):
@@ -277,6 +258,8 @@ class Stage:
     """Section of the YAML that it adds, under its name, with a default for each field."""
     config: ClassVar[type[Config] | None] = None
     """Section that decides its outputs; default: the one that it adds."""
+    needs: ClassVar[str] = ""
+    """Field of that config without which a dataset has no such stage."""
     gives: ClassVar[str] = ""
     """`selection`: its outputs open as (num_documents,) bool, and the split takes what is True;
     `strata`: as `Strata`, and the split divides its parts by them."""
@@ -298,8 +281,9 @@ class Stage:
 
     def variants(self, dataset: DatasetConfig) -> Mapping[str, Any]:
         """Return the config of each variant that a dataset has; empty: it has no such stage."""
-        config = self.config or self.section
-        return {"": dataset.of(config) if config else {}}
+        section = self.config or self.section
+        config: Any = dataset.of(section) if section else {}
+        return {"": config} if not self.needs or getattr(config, self.needs) else {}
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return what an output is made from: parents in Dagster, what a plan waits for."""

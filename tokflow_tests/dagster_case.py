@@ -15,8 +15,8 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from tokflow.components import make_definitions
+from tokflow.components.assets import asset_keys, is_partitioned, partition_set
 from tokflow.components.checks import FILES_CHECK
-from tokflow.components.dagster_names import asset_keys, is_partitioned, partition_set
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 

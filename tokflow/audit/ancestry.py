@@ -251,7 +251,8 @@ def open_tokenizer(export: StoredOutput, ancestry: Ancestry) -> Tokenizer | None
 
 
 def lineage(export: StoredOutput, ancestry: Ancestry) -> list[StoredOutput]:
-    """Return an export and every output that it was made from, each once, the tokenizer last.
+    """Return an export and every output that it was made from, each once, the last stages first and
+    those of a mixture's sources after its own.
 
     The keys of near-duplicates are not among them: the pairs name all of them by one digest.
     Raises: as `Ancestry`, where one is missing or damaged.
@@ -270,4 +271,10 @@ def lineage(export: StoredOutput, ancestry: Ancestry) -> list[StoredOutput]:
             found="none",
             remedy="name the export in the store where it was made, or run `tokflow run` there",
         )
-    return [*found.values(), tokenizer.stored]
+    own, ranks = export.manifest.dataset, [of.name for of in reversed(ancestry.stages)]
+
+    def order(of: StoredOutput) -> tuple[bool, str, int]:
+        dataset = of.manifest.dataset
+        return dataset != own, dataset, ranks.index(of.manifest.recipe.stage)
+
+    return [*sorted(found.values(), key=order), tokenizer.stored]

@@ -7,8 +7,7 @@ import typer
 from tokflow.cli.options import Configs, Json, Names, ProjectFolder, StoreName, Yes
 from tokflow.cli.selection import select
 from tokflow.cli.terminal import print_json, print_styled
-from tokflow.pipeline.gc import find_garbage, remove_all
-from tokflow.pipeline.kept import drop, num_spare_bytes, spare_tokens
+from tokflow.pipeline.gc import drop, find_garbage, num_spare_bytes, remove_all, spare_tokens
 from tokflow.pipeline.mixture import graph_of
 from tokflow.shown import counted, size
 

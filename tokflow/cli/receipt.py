@@ -50,8 +50,7 @@ def main(
 ) -> None:
     """Write the receipt of each export, and print its path and root."""
     from tokflow.audit.ancestry import Ancestry
-    from tokflow.record.receipt import statement_of
-    from tokflow.record.signature import signed
+    from tokflow.record.receipt import signed, statement_of
 
     if configs or target in list_declared():
         exports = exports_of(select([target], configs, store)[0], export)

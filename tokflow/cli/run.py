@@ -171,7 +171,7 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
 
         is_done = is_recorded(dataset, plan.own)
     if is_done:
-        from tokflow.pipeline.kept import drop_tokens
+        from tokflow.pipeline.gc import drop_tokens
         from tokflow.record.beside import write_cards
 
         num_dropped = drop_tokens(plan.graph)

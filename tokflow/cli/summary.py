@@ -36,21 +36,18 @@ def main(
     paths."""
     from tokflow.audit.ancestry import Ancestry
     from tokflow.record.beside import cards_of
-    from tokflow.record.domains import domains_of
-    from tokflow.record.facts import facts_of
-    from tokflow.record.summary import GAP, drafts_of
+    from tokflow.record.facts import known_facts
+    from tokflow.record.summary import GAP, domains_of, drafts_of
 
     [dataset] = select([name], configs, store)
     ancestry, stored = Ancestry(dataset.known_stages), exports_of(dataset, export)[0]
-    facts = facts_of(stored, cards_of(dataset), ancestry)
+    facts = known_facts(stored, cards_of(dataset), ancestry)
     domains = domains_of(stored, column, ancestry)
     table = io.StringIO()
-    csv.writer(table, lineterminator="\n").writerows(
-        [("domain", "documents", "bytes"), *domains.rows]
-    )
+    csv.writer(table, lineterminator="\n").writerows([("domain", "documents", "bytes"), *domains])
     files = {
         **drafts_of(facts, domains),
-        **({"domains.csv": table.getvalue()} if domains.rows else {}),
+        **({"domains.csv": table.getvalue()} if domains else {}),
     }
     written = []
     for ending, text in files.items():

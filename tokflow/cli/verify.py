@@ -135,22 +135,21 @@ def _verify_receipt(
     json: bool,
 ) -> int:
     """Print what a receipt says otherwise than what is there; return the exit status."""
-    from tokflow.record import checked
-    from tokflow.record.signature import statement_in
+    from tokflow.record import receipt as record
 
-    statement, signature = statement_in(receipt.read_bytes(), where=receipt, key=key)
+    statement, signature = record.statement_in(receipt.read_bytes(), where=receipt, key=key)
     name = target or str(statement["predicate"]["dataset"])
     is_declared = bool(configs) or name in list_declared()
     found: Iterable[str]
     if rebuild:
         with TemporaryDirectory() as folder:
             [dataset] = select([name], configs, folder)
-            found = list(checked.check_rebuilt(statement, dataset))
+            found = list(record.check_rebuilt(statement, dataset))
     elif is_declared:
         [dataset] = select([name], configs, store)
-        found = checked.check_dataset(statement, dataset)
+        found = record.check_dataset(statement, dataset)
     else:
-        found = checked.check_store(statement, *opened(name))
+        found = record.check_store(statement, *opened(name))
     problems = list(found)
     root = statement["predicate"]["merkle_root"]
     if json:

@@ -16,10 +16,15 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.components.assets import asset_specs
+from tokflow.components.assets import (
+    REPORT,
+    asset_keys,
+    asset_specs,
+    build_job_name,
+    is_partitioned,
+)
 from tokflow.components.checks import check_specs, recheck
 from tokflow.components.code_server import reload_code
-from tokflow.components.dagster_names import REPORT, asset_keys, build_job_name, is_partitioned
 from tokflow.components.failed_outputs import again_if_fetched
 from tokflow.components.history import definition_digest
 from tokflow.components.instance import end_lost_runs, process_tags
@@ -186,11 +191,9 @@ def run_build_job(
     end_lost_runs(instance)
     dataset, run_id = graph.dataset, str(uuid.uuid4())
     tags, is_whole = {**process_tags(run_id), MAX_RETRIES_TAG: "0"}, options.partitions is None
-    made = [
-        key
-        for (stage, _), key in asset_keys(dataset).items()
-        if stage != REPORT and (is_whole or is_partitioned(dataset, stage))
-    ]
+    assets = asset_keys(dataset)
+    assets.pop((REPORT, ""), None)
+    made = [of for (at, _), of in assets.items() if is_whole or is_partitioned(dataset, at)]
     job = asset_job(dataset, build_asset(dataset, body), made)
     try:
         with suppress(dg.Failure):

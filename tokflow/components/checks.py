@@ -6,9 +6,8 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.checks import CHECKS, MAX_SHOWN, Checker, CheckOutcome
-from tokflow.components.dagster_names import (
+from tokflow.components.assets import (
     FILES,
-    asset_key,
     asset_keys,
 )
 from tokflow.components.reports import MAX_REASON, MAX_ROWS
@@ -21,6 +20,9 @@ from tokflow.shown import clipped, counted, printable
 
 FILES_CHECK = "every_file_is_built"
 """The check of the list of raw files, and no other asset."""
+
+OF_FILES = {FILES: "Every raw file is built: none has failed, and none is new or stale."}
+"""The description of that check, by its asset."""
 
 
 def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
@@ -35,8 +37,7 @@ def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
         )
         for name, check in CHECKS.get(stage, {}).items()
     ]
-    if stage == FILES:  # never blocking, for in its run all may be built yet
-        about = "Every raw file is built: none has failed, and none is new or stale."
+    if about := OF_FILES.get(stage):  # never blocking, for in its run all may be built yet
         specs.append(dg.AssetCheckSpec(FILES_CHECK, asset=key, description=about))
     return specs
 
@@ -55,18 +56,6 @@ def recheck(dataset: Dataset, asked: Collection[dg.AssetCheckKey]) -> Iterator[d
             made = [of for of in outputs if of.is_made]
             for outcome in checker.outcomes(stage, made or outputs, only=names):
                 yield check_result(key, outcome)
-
-
-def check_of_files(
-    context: dg.AssetExecutionContext, dataset: Dataset
-) -> Iterator[dg.AssetCheckResult]:
-    """Yield the check of the list of files if a run selects it; files that nobody has built yet are
-    none of its business."""
-    key = asset_key(dataset, FILES)
-    if dg.AssetCheckKey(key, FILES_CHECK) in context.selected_asset_check_keys:
-        yield check_files(
-            key, [of for of in file_statuses(make_plan(dataset)) if of.state == "failed"]
-        )
 
 
 def check_files(key: dg.AssetKey, statuses: Sequence[FileStatus]) -> dg.AssetCheckResult:

@@ -9,13 +9,12 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 import dagster as dg
-import msgspec
 
-from tokflow.components.dagster_names import (
+from tokflow.components.assets import (
     FILES,
     REPORT,
     asset_keys,
@@ -43,7 +42,6 @@ from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.raw.hashes import stamp_of
 from tokflow.shown import counted
 from tokflow.stage import RAW
-from tokflow.store.store import Store
 from tokflow.tokenizers.stage import tokenizer_source
 
 STATE_TAG = ".dagster/tokflow_state"
@@ -80,14 +78,6 @@ class Memory:
     """Such a digest of what the run left to be built; another like it would, too."""
 
 
-def read_memories(cursor: str | None) -> dict[str, Memory]:
-    """Return what the cursor holds of each dataset; nothing of one that somebody else set."""
-    try:
-        return msgspec.json.decode(cursor or "", type=dict[str, Memory])
-    except msgspec.DecodeError:
-        return {}
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """Pending work of a dataset, and its new memory."""
@@ -113,7 +103,9 @@ def decide(
         return Decision(memory, f"{said}; cancel it if its machine is gone")
     try:
         changes = look_at_sources(instance, dataset)
-        written = being_written(changes, now=now)
+        stamped = {key: max(of.mtime_ns, of.ctime_ns) for key, of in changes.stamps.items()}
+        # By a clock that differs they will have changed.
+        written = tuple(key for key, ns in stamped.items() if now - ns / 1e9 < CALM_SECONDS)
         stamps = digest_of([(key, changes.stamps[key]) for key in written]) if written else ""
         if stamps != memory.written and written:
             said = f"waits for {first_five(written)}, which may still be being written"
@@ -259,16 +251,6 @@ def _was_killed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     return run.status is dg.DagsterRunStatus.FAILURE and not failed_steps
 
 
-def being_written(changes: FileChanges, *, now: float) -> tuple[str, ...]:
-    """Return the keys of the raw files that changed within the last seconds or, by a clock that
-    differs, will have changed."""
-    return tuple(
-        key
-        for key, stamp in changes.stamps.items()
-        if now - max(stamp.mtime_ns, stamp.ctime_ns) / 1e9 < CALM_SECONDS
-    )
-
-
 def inputs_digest(changes: FileChanges) -> str:
     """Return a digest of what decides the outputs of a dataset: files, config and code.
 
@@ -328,20 +310,13 @@ def _stored(graph: BuildGraph) -> Iterator[tuple[str, int]]:
         variants = [""] if step.is_of_file else step.variants(graph.dataset)
         places = {step.place(key, variant) for key in keys for variant in variants}
         for place in sorted(places):
-            yield from _watched(store, folder / place, is_deep=step.has_latest)
-
-
-def _watched(store: Store, place: Path, *, is_deep: bool) -> Iterator[tuple[str, int]]:
-    """Yield what a store watches of the outputs in a folder, with the time of its last change."""
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as entries:
-        for entry in entries:
-            if entry.is_dir() and not entry.name.startswith("."):  # which is not finished
-                for path in store.watched(entry.path, is_deep=is_deep):
-                    yield path, _changed_ns(path)
-
-
-def _changed_ns(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns  # noqa: PTH116 (of a text)
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
+            with (
+                suppress(FileNotFoundError, NotADirectoryError),
+                os.scandir(folder / place) as each,
+            ):
+                finished = [of.path for of in each if of.is_dir() and not of.name.startswith(".")]
+                for path in chain(*(store.watched(of, is_deep=step.has_latest) for of in finished)):
+                    changed = 0
+                    with suppress(FileNotFoundError, NotADirectoryError):
+                        changed = os.stat(path).st_mtime_ns  # noqa: PTH116 (of a text)
+                    yield path, changed

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import dagster as dg
 
-from tokflow.components.dagster_names import (
+from tokflow.components.assets import (
     FILES,
     asset_key,
     asset_keys,

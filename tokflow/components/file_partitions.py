@@ -12,8 +12,8 @@ from typing import Any
 
 import dagster as dg
 
+from tokflow.components.assets import FILES, partition_set
 from tokflow.components.checks import check_files, log_check
-from tokflow.components.dagster_names import FILES, partition_set
 from tokflow.components.history import AssetHistory, Log
 from tokflow.components.reports import (
     MAX_CHARACTERS,

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from tokflow.components.dagster_names import (
+from tokflow.components.assets import (
     asset_key,
     asset_keys,
+    code_version,
     is_partitioned,
     parents,
     partition_set,
@@ -19,7 +20,6 @@ from tokflow.components.reports import Report
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.stages import for_mixtures
 from tokflow.pools.pool import ignore
-from tokflow.stage import stage_named
 
 CODE_VERSION = "dagster/code_version"
 DATA_VERSION = "dagster/data_version"
@@ -32,18 +32,6 @@ Log: TypeAlias = Callable[[dg.AssetMaterialization], object]
 LOOKED_AT = 100
 """Number of partitions from which on Dagster 1.13 does not ask whether those of a parent, all of
 which count, are newer."""
-
-LISTING_VERSION = "1"
-"""Raised when the same raw files would give another list, or be taken otherwise."""
-
-
-def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
-    """Return what the config and the code contribute to the recipes of a stage's outputs.
-
-    By the stage's own rule, without a look at any file. `name`: that of an export or a packing.
-    """
-    step = stage_named(dataset.stages, stage)
-    return step.declared_recipe(dataset, name).code_version if step else LISTING_VERSION
 
 
 def digest_of(*values: Any) -> str:
@@ -82,10 +70,6 @@ class AssetHistory:
         """The key of the asset."""
         return asset_key(self.dataset, self.stage, self.name)
 
-    def snapshot_parents(self) -> None:
-        """Fix the parents of what is recorded later as they are now."""
-        _ = self._tags
-
     def record(
         self,
         reports: Mapping[str, Report],
@@ -101,7 +85,7 @@ class AssetHistory:
                 description=report.description or None,
                 partition=partition or None,
                 metadata=report.metadata,
-                tags={**self._tags, DATA_VERSION: report.data_version},
+                tags={**self.tags, DATA_VERSION: report.data_version},
             )
             (log or self.instance.report_runless_asset_event)(event)
             progress(number, len(reports))
@@ -202,7 +186,7 @@ class AssetHistory:
         events = [of.asset_materialization for of in records if of.asset_materialization]
         are_whole = {key for key, of in self._records.items() if of and of.partition_key is None}
         whole = {f"{INPUT_VERSION}/{key.to_user_string()}" for key in are_whole}
-        expected = {of: self._tags[of] for of in (CODE_VERSION, *(whole & self._tags.keys()))}
+        expected = {of: self.tags[of] for of in (CODE_VERSION, *(whole & self.tags.keys()))}
         return any(not expected.items() <= (event.tags or {}).items() for event in events)
 
     @cached_property
@@ -213,9 +197,9 @@ class AssetHistory:
         )
 
     @cached_property
-    def _tags(self) -> dict[str, str]:
+    def tags(self) -> dict[str, str]:
         """The tags, except the data version, that Dagster would give a materialization; they name
-        the parents' latest events."""
+        the parents' latest events, as they are when they are first asked for."""
         tags = {
             CODE_VERSION: code_version(self.dataset, self.stage, self.name),
             "dagster/data_version_is_user_provided": "true",

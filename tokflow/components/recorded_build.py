@@ -15,8 +15,8 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.checks import Checker
-from tokflow.components.checks import check_of_files, check_result, log_check
-from tokflow.components.dagster_names import asset_key, build_job_name, is_of_all_files
+from tokflow.components.assets import FILES, asset_key, build_job_name, is_of_all_files
+from tokflow.components.checks import FILES_CHECK, check_files, check_result, log_check
 from tokflow.components.decisions import INPUTS_TAG, inputs_digest
 from tokflow.components.failed_outputs import (
     FailedOutput,
@@ -29,18 +29,17 @@ from tokflow.components.failed_outputs import (
 )
 from tokflow.components.file_partitions import FileChanges, look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
-from tokflow.components.instance import process_tags
+from tokflow.components.instance import events_of, kept_open, process_tags
 from tokflow.components.report_asset import record_pages
 from tokflow.components.reports import data_version, report
-from tokflow.components.run_events import events_of, kept_open
 from tokflow.errors import MissingOutputError, RawFileError, TokflowError
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.gc import with_tokens_dropped
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.kept import with_tokens_dropped
 from tokflow.pipeline.lines import Lines
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
-from tokflow.pipeline.plan import proposed_group
+from tokflow.pipeline.plan import make_plan, proposed_group
 from tokflow.pipeline.results import (
     BuildResult,
     Reporter,
@@ -50,6 +49,7 @@ from tokflow.pipeline.results import (
 )
 from tokflow.pipeline.run import FOR_MIXTURES, Build
 from tokflow.pipeline.stages import needed_for
+from tokflow.pipeline.status import file_statuses
 from tokflow.pools import Workers, open_pool
 from tokflow.record.beside import write_cards
 from tokflow.shown import counted, duration, printable, redacted
@@ -189,7 +189,7 @@ def _build_one(
     build = Build(graph.online(), keys, advance=shown.advance, **of_build)
     checked = None if is_source or options.asked is None else context.selected_asset_check_keys
     recorder = _Recorder(context, build, sync, recheck=options.recheck, checked=checked)
-    failed = _checked(build, recorder, shown, options.workers)
+    failed = _checked(context, build, recorder, shown, options.workers)
     built = replace(build.result(), seconds=time.perf_counter() - started)
     gone = [of for of in built.bad_files if of.name not in build.graph.partitions]
     mark_bad_files(context, dataset, gone)
@@ -202,20 +202,31 @@ def _build_one(
     failure = _failure(build.graph, built, options, problems)
     needed = needed_for(FOR_MIXTURES, dataset) if is_source else None
     red = failed_outputs(graph, built.failed, made=built.made, needed=needed) if failure else []
-    checks = [*recorder.results, *check_of_files(context, dataset)]
+    checks, key = recorder.results, asset_key(dataset, FILES)
+    if dg.AssetCheckKey(key, FILES_CHECK) in context.selected_asset_check_keys:
+        statuses = file_statuses(make_plan(dataset))  # not built yet is none of its business
+        checks = [*checks, check_files(key, [of for of in statuses if of.state == "failed"])]
     lacking = recorder.not_computed
     return RecordedBuild(built, problems, warnings, failure, num_recorded, red, checks, lacking)
 
 
 def _checked(
-    build: Build, recorder: "_Recorder", shown: Reporter, workers: Workers
+    context: dg.AssetExecutionContext,
+    build: Build,
+    recorder: "_Recorder",
+    shown: Reporter,
+    workers: Workers,
 ) -> list[dg.AssetCheckResult]:
     """Build, as far as checks find nothing wrong; return all checks that fail."""
     jobs, kind = workers.get("jobs"), workers.get("pool")
+    dataset = build.graph.dataset
     with open_pool(jobs, kind) as pool, closing(build.events(pool)) as events:
         for event in events:
-            if isinstance(event, StageBegun) and not recorder.may_begin(event.stage):
-                break
+            if isinstance(event, StageBegun) and is_of_all_files(dataset, event.stage):
+                failed = recorder.check()  # before what is made of all files
+                if any(of.severity is dg.AssetCheckSeverity.ERROR for of in failed):
+                    context.log.error("No export is made, for checks have failed.")
+                    break
             shown.hear(event)
             recorder.hear(event)
     return recorder.check()
@@ -295,16 +306,6 @@ class _Recorder(Reporter):
         self._failed: dict[tuple[str, str], list[dg.AssetCheckResult]] = {}
         """Checks that fail, of each asset that was checked."""
 
-    def may_begin(self, stage: str) -> bool:
-        """Return whether a stage may begin: one that is made of all files only where checks of
-        these find nothing wrong."""
-        if not is_of_all_files(self._dataset, stage):
-            return True
-        failed = self.check()
-        if is_wrong := any(of.severity is dg.AssetCheckSeverity.ERROR for of in failed):
-            self._context.log.error("No export is made, for checks have failed.")
-        return not is_wrong
-
     def begun(self, begun: StageBegun) -> None:
         """Begin a stage, again from the tokens on where gigatoken turned out to be wrong."""
         step = stage_named(self._dataset.stages, begun.stage)
@@ -322,7 +323,7 @@ class _Recorder(Reporter):
             self._record_waiting()
         if self._graph.limited is None:  # a file that changes from here on is newer than outputs
             for variant in step.variants(self._dataset):
-                self._history((step.name, variant)).snapshot_parents()
+                _ = self._history((step.name, variant)).tags
 
     def _history(self, asset: tuple[str, str]) -> AssetHistory:
         if asset not in self._histories:
@@ -353,20 +354,14 @@ class _Recorder(Reporter):
         output, partition = made.output, made.output.key
         asset = output.stage, output.variant
         self._made.setdefault(asset, []).append(output)
-        history = self._history(asset)
+        history, context = self._history(asset), self._context
+        is_asked = self._checked is not None and not output.step.is_of_file
+        is_asked = is_asked and history.key in context.selected_asset_keys
         if history.unrecorded({partition: data_version(output)}):
             self.entered.setdefault(asset, []).append(output)
-        elif not self._is_told_again(output):
-            return
+        elif not is_asked and not (output.step.has_latest and SCHEDULE_TAG in context.run.tags):
+            return  # an export of a schedule tells by its time that the night went well
         history.record({partition: report(made)}, self._enter)
-
-    def _is_told_again(self, output: Output) -> bool:
-        """Return whether Dagster hears of an output without partitions that it knows: it was asked
-        for or, of a scheduled export, tells by its time that the night went well."""
-        is_asked = self._checked is not None and not output.step.is_of_file
-        key = asset_key(self._dataset, output.stage, output.variant)
-        is_scheduled = output.step.has_latest and SCHEDULE_TAG in self._context.run.tags
-        return is_scheduled or (is_asked and key in self._context.selected_asset_keys)
 
     def failed(self, failed: StageFailure) -> None:
         """Log the error at once; the run goes on."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.components.dagster_names import REPORT, asset_key, asset_keys
+from tokflow.components.assets import REPORT, asset_key, asset_keys
 from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
 from tokflow.components.reports import MAX_CHARACTERS, Report, breakable, escaped, for_shell

@@ -1,9 +1,14 @@
 """TextDataset: everything that Dagster does for the datasets of a YAML, with the sensor of files,
 the scan job and the schedule; and its scaffolder."""
 
+import hashlib
 import logging
+import os
+import re
+import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +19,9 @@ import dagster as dg
 import msgspec
 import pydantic
 
-from tokflow.components.assets import asset_specs
-from tokflow.components.broken import BrokenDataset, end_check
+from tokflow.components.assets import asset_specs, scan_job_name
 from tokflow.components.build_job import asset_job, build_asset
-from tokflow.components.dagster_names import scan_job_name
-from tokflow.components.decisions import Decision, Memory, decide, read_memories
+from tokflow.components.decisions import Decision, Memory, decide
 from tokflow.components.failed_outputs import LISTING, mark_failed
 from tokflow.components.file_partitions import sync_files
 from tokflow.errors import TokflowError, message_of
@@ -42,6 +45,77 @@ from tokflow.pipeline.yaml_writer import check_new, dataset_yaml
 from tokflow.raw.globs import format_of_name
 from tokflow.stage import Stage
 from tokflow.store.atomic import remove_empty
+
+IS_CHECKED = "DAGSTER_IS_DEFS_VALIDATION_CLI"
+"""Variable that `dg check defs` and `dagster definitions validate` set."""
+
+CHECK = "can_be_loaded"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenDataset:
+    """A dataset that cannot be loaded, so that no other goes with it."""
+
+    name: str
+    error: TokflowError
+
+    @property
+    def dagster_name(self) -> str:
+        """A name that Dagster takes, and that no dataset has which can be loaded."""
+        plain = dagster_name(self.name)
+        safe = re.sub(r"\W+", "_", plain, flags=re.ASCII).strip("_")
+        if safe and safe == plain:
+            return safe
+        return f"{safe}_{hashlib.sha256(self.name.encode()).hexdigest()[:8]}".strip("_")
+
+    @property
+    def key(self) -> dg.AssetKey:
+        """The key of its asset: `[<dataset>, "error"]`."""
+        return dg.AssetKey([self.dagster_name, "error"])
+
+    def evaluation(self) -> dg.AssetCheckEvaluation:
+        """Return its check, failed: what makes the asset red before anything runs."""
+        return dg.AssetCheckEvaluation(
+            check_name=CHECK, passed=False, asset_key=self.key, description=str(self.error)
+        )
+
+    def asset(self) -> dg.AssetsDefinition:
+        """Return an asset whose description is the error, and which fails with it."""
+
+        @dg.asset(
+            key=self.key,
+            group_name=self.dagster_name,
+            kinds={"error"},
+            description=f"This dataset cannot be loaded:\n\n    {self.error}",
+            check_specs=[dg.AssetCheckSpec(CHECK, asset=self.key)],
+            output_required=False,
+        )
+        def error() -> Iterator[dg.AssetCheckResult]:
+            yield dg.AssetCheckResult(passed=False, description=str(self.error))
+            raise dg.Failure(str(self.error), allow_retries=False)
+
+        return error
+
+    def definitions(self) -> dg.Definitions:
+        """Return the asset, and a job that fails under the name of the job that would build it."""
+        asset = self.asset()
+        job = dg.define_asset_job(
+            f"{self.dagster_name}_build",
+            selection=[asset],
+            description=f"Fails. This dataset cannot be loaded:\n\n    {self.error}",
+            executor_def=dg.in_process_executor,
+        )
+        return dg.Definitions(assets=[asset], jobs=[job])
+
+
+def end_check(broken: Sequence[BrokenDataset]) -> None:
+    """End the process with all that is wrong, where definitions are only checked.
+
+    Dagster would show an exception with its traceback.
+    """
+    if broken and os.environ.get(IS_CHECKED):
+        sys.exit("\n".join(str(of.error) for of in broken))
+
 
 EXECUTORS: Mapping[str | None, dg.ExecutorDefinition] = {
     "in_process": dg.in_process_executor,
@@ -244,7 +318,9 @@ def files_sensor(
         "those with `automation: true`.",
     )
     def files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        memories = read_memories(context.cursor)
+        memories: dict[str, Memory] = {}
+        with suppress(msgspec.DecodeError):  # of a cursor that somebody else set
+            memories = msgspec.json.decode(context.cursor or "", type=dict[str, Memory])
         decisions: dict[str, Decision] = {}
         for dataset, error in as_declared_now(datasets):  # a run loads it anew, too
             memory = memories.get(dataset.name, Memory())

@@ -70,13 +70,9 @@ class ExclusionStage(Stage):
     """The documents that lists name, of the whole dataset."""
 
     name = "exclusion"
+    config, needs = ExcludeConfig, "path"
     is_of_file = False
     cost = Cost(0.2)
-
-    def variants(self, dataset: DatasetConfig) -> Mapping[str, ExcludeConfig]:
-        """Return the config, where it has a list."""
-        config = dataset.of(ExcludeConfig)
-        return {"": config} if config.path else {}
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the tokens of all partitions, whose documents have keys."""

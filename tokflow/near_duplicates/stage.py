@@ -2,7 +2,7 @@
 of all of them that are proven."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,19 +24,11 @@ SIGNATURES_VERSION = NEAR_DUPLICATES_VERSION = 1
 """Raised when the same input would give other bytes."""
 
 
-class _WithThreshold(Stage):
-    """A stage that a dataset has where it declares a threshold."""
-
-    def variants(self, dataset: DatasetConfig) -> Mapping[str, NearDuplicatesConfig]:
-        """Return the config, where there is a threshold."""
-        config = dataset.of(NearDuplicatesConfig)
-        return {} if config.threshold is None else {"": config}
-
-
-class SignaturesStage(_WithThreshold):
+class SignaturesStage(Stage):
     """The band keys of each token shard."""
 
     name = "signatures"
+    config, needs = NearDuplicatesConfig, "threshold"
     cost = Cost(0.05, per_byte=1 / 70e6)
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
@@ -66,10 +58,11 @@ class SignaturesStage(_WithThreshold):
         return "Keys by which texts that are nearly the same are found."
 
 
-class NearDuplicatesStage(_WithThreshold):
+class NearDuplicatesStage(Stage):
     """The pairs of texts that are alike, of the whole dataset."""
 
     name = "near_duplicates"
+    config, needs = NearDuplicatesConfig, "threshold"
     is_of_file = False
     cost = Cost(1.0)
 

@@ -16,13 +16,10 @@ import pyarrow as pa
 
 from tokflow.documents import deciding_fields
 from tokflow.errors import (
-    BadContentError,
-    BadDocumentError,
-    RawFileError,
     TokflowError,
 )
 from tokflow.pipeline.dataset import Dataset
-from tokflow.raw import BadFile, LeftOut, Listing, RawFile, RawPartition, RawSource
+from tokflow.raw import BadFile, LeftOut, Listing, RawFile, RawSource
 from tokflow.shown import redact
 from tokflow.store.atomic import new_file
 from tokflow.store.manifest import joined_digest
@@ -48,11 +45,6 @@ def skips_bad_files(dataset: Dataset) -> bool:
     return dataset.mixture is None and dataset.raw.on_bad_file == "skip"
 
 
-def is_bad_file(error: Exception) -> bool:
-    """Return whether an error is one of a file's content; of what may be well later it is not."""
-    return isinstance(error, BadContentError | BadDocumentError)
-
-
 def file_of(error: Exception, sources: Iterable[RawSource], known: Known) -> str | None:
     """Return the key of the raw file that an error names; None where it names none of them."""
     named = str(getattr(error, "path", "") or getattr(error, "where", ""))
@@ -60,27 +52,6 @@ def file_of(error: Exception, sources: Iterable[RawSource], known: Known) -> str
     found |= {str(known[key].path): key for key in found.values() if key in known}
     ends = [len(named), *(at for at, letter in enumerate(named) if letter in ",:")]
     return next((found[named[:end]] for end in sorted(ends)[::-1] if named[:end] in found), None)
-
-
-def reason_of(error: TokflowError) -> str:
-    """Return why a file is left out."""
-    return f"expected {error.expected}, found {error.found}; {error.remedy}"
-
-
-def check_content(raw: RawPartition) -> None:
-    """Raise BadContentError for a file of no bytes, as a download that failed leaves it."""
-    for of in raw.files:
-        if not of.num_bytes:
-            remedy = "download the file again, or remove it"
-            fields = {"expected": "content", "found": "0 bytes", "remedy": remedy}
-            raise BadContentError(where=of.path, **fields)
-
-
-def too_many(error: TokflowError, num_bad: int, dataset: Dataset) -> TokflowError:
-    """Return the error of a bad file that is not left out, since there are too many."""
-    most = f"{num_bad:,} files are bad, and raw.max_bad_files is {dataset.raw.max_bad_files:,}"
-    fields = {**error.fields(), "remedy": f"{error.remedy}, or raise the limit: {most}"}
-    return RawFileError(**fields)
 
 
 def without(listing: Listing, bad: Mapping[str, BadFile]) -> Listing:
@@ -93,19 +64,6 @@ def without(listing: Listing, bad: Mapping[str, BadFile]) -> Listing:
         sources={key: of for key, of in listing.sources.items() if key not in bad},
         left_out=tuple(sorted([*listing.left_out, *added], key=lambda of: of.path)),
         bad={**listing.bad, **bad},
-    )
-
-
-def with_asked_again(listing: Listing) -> Listing:
-    """Return a listing for a build, with the bad files of which a server may have another version
-    among those that are read."""
-    again = {key: of.source for key, of in listing.bad.items() if of.source.may_differ}
-    paths = {redact(of.url) for of in again.values()}
-    return replace(
-        listing,
-        sources=dict(sorted({**listing.sources, **again}.items())),
-        left_out=tuple(of for of in listing.left_out if of.path not in paths),
-        bad={key: of for key, of in listing.bad.items() if key not in again},
     )
 
 

@@ -51,10 +51,6 @@ def key_part(name: str) -> str:
     return name
 
 
-def _as_parts(prefix: object) -> object:
-    return prefix.split("/") if isinstance(prefix, str) else prefix
-
-
 Name = Annotated[str, AfterValidator(key_part)]
 Owners = Listed[
     Annotated[
@@ -69,7 +65,10 @@ Tags = dict[
 ]
 KeyPrefix = Annotated[
     Listed[Annotated[str, AfterValidator(key_part)]],
-    BeforeValidator(_as_parts, json_schema_input_type=str | list[str]),
+    BeforeValidator(
+        lambda prefix: prefix.split("/") if isinstance(prefix, str) else prefix,
+        json_schema_input_type=str | list[str],
+    ),
 ]
 PoolName = Annotated[str, _matching(r"\S+", "a name without blanks")]
 

@@ -54,20 +54,15 @@ DEFAULT_STORE = Path("data/store")
 
 
 def _store(store: object) -> Store:
-    store = store or DEFAULT_STORE
-    if isinstance(store, Store):
+    if isinstance(store := store or DEFAULT_STORE, Store):
         return store
-    if isinstance(store, Path | str):
-        try:
-            return open_store(store)
-        except ConfigError as error:
-            raise relocated(error, "") from None
-    raise ConfigError(
-        where="",
-        expected="a folder, or the URL of one",
-        found=repr(store),
-        remedy="write its path, such as data/store, or a URL such as s3://bucket/prefix",
-    )
+    if not isinstance(store, Path | str):
+        expected, remedy = "a folder, or the URL of one", "write data/store or s3://bucket/prefix"
+        raise ConfigError(where="", expected=expected, found=repr(store), remedy=remedy)
+    try:
+        return open_store(store)
+    except ConfigError as error:
+        raise relocated(error, "") from None
 
 
 class Dataset(Config):
@@ -311,12 +306,19 @@ class Dataset(Config):
         Raises: ConfigError where one cannot be read, or a name is none that a format can hold.
         """
         own = self.store.at(base) if store is None else _store(store).at(Path.cwd())
-        changed: dict[str, Any] = {"store": own}
-        changed["documents"] = self.documents.at(base, where=where)
-        if self.documents.chat_template is not None:
-            text = _template_text(self.documents.chat_template, base, where=where)
-            changed["documents"] = changed["documents"].model_copy(update={"chat_template": text})
-        moved = self.model_copy(update=changed)
+        documents, template = self.documents.at(base, where=where), self.documents.chat_template
+        if template is not None and template.endswith(".jinja") and "\n" not in template:
+            try:
+                template = (base / expanded(template)).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(
+                    where=f"{where}: documents.chat_template",
+                    expected="Jinja text, or the path of a file of it",
+                    found=f"{template!r}: {getattr(error, 'strerror', None) or error}",
+                    remedy="correct the path; a relative one starts where the raw files' paths do",
+                ) from error
+            documents = documents.model_copy(update={"chat_template": template})
+        moved = self.model_copy(update={"store": own, "documents": documents})
         moved._base = base
         try:
             named = tuple(with_names(export, moved.names) for export in self.exports)
@@ -390,19 +392,3 @@ def _check_limit(raw: RawConfig, tokenizer: TokenizerConfig) -> None:
             found="none",
             remedy="name them, as in `files: part-000*.parquet`",
         )
-
-
-def _template_text(template: str, base: Path, *, where: str) -> str:
-    """Return the text of a chat template: what is given, or what the file holds that it names."""
-    if not template.endswith(".jinja") or "\n" in template:
-        return template
-    path = base / expanded(template)
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            where=f"{where}: documents.chat_template",
-            expected="Jinja text, or the path of a file of it",
-            found=f"{template!r}: {getattr(error, 'strerror', None) or error}",
-            remedy="correct the path; a relative one starts where the raw files' paths do",
-        ) from error

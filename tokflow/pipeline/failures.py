@@ -1,4 +1,5 @@
-"""Failures of the last builds, kept so that a plan says what went wrong with an output, and when.
+"""Failures of the last builds, kept so that a plan says what went wrong with an output, and when;
+and bad raw files of one build, which are left out of its graph: see `bad_files`.
 
     <store>/<dataset>/failures.json
 
@@ -9,17 +10,19 @@ config changes, and when the output is made.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Generator, Iterable, Sequence, Set
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from tokflow.errors import TokflowError
+from tokflow.errors import BadContentError, BadDocumentError, RawFileError, TokflowError
+from tokflow.pipeline.bad_files import file_of, note_bad_files, skips_bad_files
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.results import StageFailure
+from tokflow.pipeline.results import BuildResult, StageFailure
+from tokflow.raw import BadFile, RawPartition
 from tokflow.store.atomic import new_file
 
 FAILURES_NAME = "failures.json"
@@ -115,3 +118,75 @@ def _is_still_true(graph: BuildGraph, key: str, of: PastFailure, has_raw: Set[st
 def _has_all_raw(graph: BuildGraph, stage: str, name: str, has_raw: Set[str]) -> bool:
     """Return whether the raw files that an output goes back to are on this disk."""
     return has_raw >= ({name} if graph.is_of_file(stage) else graph.partitions.keys())
+
+
+class SkippedFiles:
+    """The bad files that a build finds, and leaves out between two stages."""
+
+    def __init__(self, graph: BuildGraph) -> None:
+        self._graph = graph
+        self.failed: list[StageFailure] = []
+        """Failures of everything else, and of bad files where they are too many."""
+        self._is_on = skips_bad_files(graph.dataset)
+        self._waiting: dict[str, StageFailure] = {}
+        """Failures of bad files, by their keys, that are to be left out."""
+        self.found: list[StageFailure] = []
+        """Those that were left out."""
+
+    def take(self, failure: StageFailure) -> StageFailure:
+        """Take a failure; return it, marked if it is that of a file to be left out."""
+        key, graph = None, self._graph
+        if self._is_on and isinstance(failure.error, BadContentError | BadDocumentError):
+            sources = graph.listed.get(failure.name, tuple(graph.sources.values()))
+            key = file_of(failure.error, sources, graph.known_files)
+        if key is None:  # of what may be well later
+            self.failed.append(failure)
+            return failure
+        self._waiting[key] = replace(failure, is_left_out=True)
+        return self._waiting[key]
+
+    def check(self, raw: RawPartition) -> None:
+        """Raise BadContentError for a file of no bytes, as a download that failed leaves it, where
+        bad files are left out."""
+        for of in raw.files if self._is_on else ():
+            if not of.num_bytes:
+                remedy = "download the file again, or remove it"
+                fields = {"expected": "content", "found": "0 bytes", "remedy": remedy}
+                raise BadContentError(where=of.path, **fields)
+
+    def add(self, built: BuildResult, name: str) -> None:
+        """Add what failed of a mixture's source, and what was left out of it."""
+        for own, of_source in ((self.failed, built.failed), (self.found, built.bad_files)):
+            own += [replace(of, name=f"{name}/{of.name}", packing="") for of in of_source]
+
+    def leave_out(self) -> Generator[StageFailure, None, bool]:
+        """Leave out what was found since the last time; yield the failures of all of it where there
+        are too many, or no other file. Returns True where tokens of others may be other ones."""
+        dataset, listing = self._graph.dataset, self._graph.listing
+        bad, self._waiting = self._waiting, {}
+        num_bad = len(listing.bad) + len(bad)
+        is_all = bad.keys() >= listing.sources.keys()
+        if bad and (is_all or num_bad > dataset.raw.max_bad_files):
+            for of in bad.values():
+                error, most = of.error, f"raw.max_bad_files is {dataset.raw.max_bad_files:,}"
+                if not is_all:
+                    more = f"or raise the limit: {num_bad:,} files are bad, and {most}"
+                    fields = of.explained.fields()
+                    error = RawFileError(**{**fields, "remedy": f"{fields['remedy']}, {more}"})
+                self.failed.append(replace(of, error=error, is_left_out=False))
+                yield self.failed[-1]
+        elif bad:
+            self.found += bad.values()
+            files = {}
+            for key, of in bad.items():
+                why = of.explained
+                reason = f"expected {why.expected}, found {why.found}; {why.remedy}"
+                files[key] = BadFile(source=listing.sources[key], reason=reason)
+            return self._graph.leave_out(files)
+        return False
+
+    def keep(self) -> None:
+        """Keep for plans what is left out."""
+        if self._is_on:
+            graph = self._graph
+            note_bad_files(graph.dataset, graph.listing.bad, graph.known_files)

@@ -1,18 +1,24 @@
-"""Room on the disk of a store: what a run needs of it, and outputs that are not needed any more."""
+"""Room on the disk of a store: what a run needs of it, outputs that are not needed any more, and
+tokens that go when the exports stand: `keep: exports`, `tokflow gc --tokens`."""
 
 import os
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import TypeAlias
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
+from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.stages import for_mixtures
 from tokflow.shown import size
 from tokflow.stage import RAW
-from tokflow.store.links import LATEST, named_by
+from tokflow.store.links import LATEST, freed_bytes, named_by
 from tokflow.store.manifest import is_output_name
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import Unreadable, made_in, walk
@@ -79,10 +85,13 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     another version of a raw file.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
-    A source that only mixtures have built, up to its splits, is.
+    A source that only mixtures have built, up to its splits, is, as long as no older sequences or
+    exports are there that a run would replace.
     """
-    plan = make_plan(dataset)
-    if not plan.is_up_to_date and not _is_built_for_mixtures(plan):
+    plan, for_mixture = make_plan(dataset), for_mixtures(dataset.stages)
+    later = [dataset.folder / of.path for of in dataset.stages if of not in for_mixture]
+    lacking = plan.bad or [of for of in plan.missing if of.output.step in for_mixture]
+    if lacking or (plan.missing and any(True for of in later for _ in walk(dataset.store, of))):
         found = f"{len(plan.missing):,} of {len(plan.planned):,} outputs missing"
         raise MissingOutputError(
             where=dataset.name,
@@ -100,11 +109,8 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         if is_output_name(found.folder.name)  # else a copy, which somebody put there
         and fetched not in found.folder.parents
     ]
-    damaged = [
-        found.folder
-        for found in stored
-        if isinstance(found, Unreadable) and isinstance(found.error, CorruptOutputError)
-    ]
+    unreadable = [of for of in stored if isinstance(of, Unreadable)]
+    damaged = [of.folder for of in unreadable if isinstance(of.error, CorruptOutputError)]
     published = {named_by(folder.parent / LATEST) for folder in used if folder}
     older = [
         found.folder
@@ -132,17 +138,67 @@ def unreferred_bytes(dataset: Dataset, used: Collection[Path]) -> int:
     return sum(dataset.store.freed_bytes(unused, {}).values())
 
 
-def _is_built_for_mixtures(plan: Plan) -> bool:
-    """Return whether all that a mixture needs is built, and nothing was ever made of it: no older
-    sequences or exports are there that a run would replace."""
-    dataset, needed = plan.dataset, for_mixtures(plan.dataset.stages)
-    if plan.bad or any(of.output.step in needed for of in plan.missing):
-        return False
-    later = [dataset.folder / of.path for of in dataset.stages if of not in needed]
-    return not any(True for folder in later for _ in walk(dataset.store, folder))
-
-
 def remove_all(store: Store, paths: Collection[Path]) -> None:
     """Remove what `find_garbage` found, whole outputs and what is not finished, and the folders
     that are empty without it; what somebody works with, or has written to since, stays."""
     store.remove_all(paths, seconds=LEFTOVER_SECONDS)
+
+
+Spare: TypeAlias = Sequence[tuple[StoredOutput, Sequence[str]]]
+"""Outputs with the files that may go, by their names."""
+
+
+def spare_tokens(graph: BuildGraph) -> Spare:
+    """Return the outputs whose files nothing needs while the exports stand, and those of which a
+    killed process has left some; nothing where an export is missing, or none is declared.
+
+    The exports of a mixture, too, must stand that a graph of a source is made for.
+    """
+    graphs = {id(of): of for of in (graph, graph.made_for)}.values()
+    if not any(of.dataset.exports for of in graphs) or any(of.makes_exports for of in graphs):
+        return []
+    found: list[tuple[StoredOutput, Sequence[str]]] = []
+    for output in graph.outputs():
+        with suppress(TokflowError, OSError):
+            manifest = output.manifest()
+            names = output.step.spare_files(manifest)
+            left = ((output.folder / of).exists() for of in manifest.dropped)
+            if names or any(left):
+                found.append((output.open(), names))
+    return found
+
+
+def num_spare_bytes(spare: Spare) -> int:
+    """Return the bytes that are free without these files."""
+    num_bytes = 0
+    here: list[Path] = []
+    for of, names in spare:
+        if of.store.is_cached:
+            num_bytes += sum(of.manifest.files[name].num_bytes for name in names)
+        else:
+            here += [of.folder / name for name in (*names, *of.manifest.dropped)]
+    return num_bytes + sum(freed_bytes(here).values())
+
+
+def drop(spare: Spare) -> None:
+    """Remove files that may go; a process that is killed meanwhile leaves whole outputs."""
+    for of, names in spare:
+        of.store.drop(of, names)
+
+
+def drop_tokens(graph: BuildGraph) -> int:
+    """Drop what `keep: exports` lets go, of a dataset and of a mixture's sources; return the bytes
+    that are free without it."""
+    num_bytes = 0
+    for each in (graph, *graph.of_sources.values()):
+        each.__dict__.pop("makes_exports", None)  # of the time before they were made
+        if each.dataset.keep == "exports":
+            spare = spare_tokens(each)
+            num_bytes += num_spare_bytes(spare)
+            drop(spare)
+    return num_bytes
+
+
+def with_tokens_dropped(built: BuildResult, graph: BuildGraph) -> BuildResult:
+    """Return the result of a build of everything, after which tokens may go."""
+    return built if built.failed else replace(built, dropped_bytes=drop_tokens(graph))

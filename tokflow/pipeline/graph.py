@@ -3,13 +3,12 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, TokflowError, first_five
 from tokflow.exports.ahead import TokensAhead
-from tokflow.pipeline.bad_files import skips_bad_files, with_asked_again, without, without_known
+from tokflow.pipeline.bad_files import skips_bad_files, without, without_known
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import (
@@ -28,7 +27,6 @@ from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
 from tokflow.store.remembered import ManifestIndex, ManifestIndexes
-from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, resolve_encoding, tokenizer_of
@@ -59,13 +57,10 @@ class BuildGraph:
         """`is_refreshed`: the manifests of other machines were just fetched."""
         if not is_refreshed:
             dataset.store.refresh(dataset.folder)
-        self.dataset: Dataset = dataset
-        self.store: Store = dataset.store
+        self.dataset, self.store, self.folder = dataset, dataset.store, dataset.folder
         self.stages: tuple[Stage, ...] = dataset.stages
         self.steps: Mapping[str, Stage] = {of.name: of for of in self.stages}
         """The stages by their names."""
-        self.folder: Path = dataset.folder
-        """Folder of all outputs of the dataset."""
         self.offline, self.rehash, self.reads_once = offline, rehash, reads_once
         self.known_files: dict[str, RawFile] = {}
         """Raw files that were identified so far, by their keys."""
@@ -87,8 +82,10 @@ class BuildGraph:
     def online(self) -> "BuildGraph":
         """Return the graph of a build after a plan, which looks at raw files elsewhere again."""
         graph = BuildGraph(self.dataset, reads_once=self.reads_once, is_refreshed=True)
-        graph.listing = with_asked_again(self.listing) if self.listing.bad else self.listing
-        graph.indexes = self.indexes
+        graph.indexes, graph.matched, bad = self.indexes, self.matched, self.listing.bad
+        asked_again = {key for key, of in bad.items() if of.source.may_differ}
+        stay = {key: of for key, of in bad.items() if key not in asked_again}
+        graph.listing = without(self.matched, stay) if asked_again else self.listing
         for key, raw in self.known_files.items():
             source = self.listing.sources.get(key)
             if source and (source.is_local or (self.store.is_cached and not source.may_differ)):
@@ -101,13 +98,16 @@ class BuildGraph:
         return self, key
 
     @cached_property
+    def matched(self) -> Listing:
+        """Everything that the patterns of the dataset match. Raises: as `list_files`."""
+        return list_files(self.dataset)
+
+    @cached_property
     def listing(self) -> Listing:
-        """Everything that the patterns of the dataset match, without files that are known to be
-        bad. Raises: as `list_files`."""
-        found = list_files(self.dataset)
+        """The same without files that are known to be bad."""
         if not skips_bad_files(self.dataset):
-            return found
-        return without_known(found, self.dataset, self.identified)
+            return self.matched
+        return without_known(self.matched, self.dataset, self.identified)
 
     @property
     def bad_files(self) -> dict[str, str]:
@@ -286,11 +286,9 @@ class BuildGraph:
     def unbuilt(self, keys: Iterable[str]) -> list[str]:
         """Return the partitions of which something is missing that exports are made from."""
         last = [of for of in self.stages if of.is_of_file and of.variants(self.dataset)][-1]
+        are_made = {key: [of.is_made for of in self.outputs_of(last.name, [key])] for key in keys}
         return [
-            key
-            for key in keys
-            if not all(of.is_made for of in self.outputs_of(last.name, [key]))
-            or self.lacks_tokens(self.tokens(key))
+            of for of in are_made if not all(are_made[of]) or self.lacks_tokens(self.tokens(of))
         ]
 
     def lacks_tokens(self, output: Output) -> bool:

@@ -97,19 +97,6 @@ def text_bytes_of(made: StageResult) -> int:
     return int(made.manifest.counts["num_bytes"]) if is_tokenized else 0
 
 
-def now_and_then(say: Say) -> Callable[[Callable[[], str]], None]:
-    """Return what says a text every few seconds, and calls for no other."""
-    last = time.monotonic()
-
-    def say_if_due(text: Callable[[], str]) -> None:
-        nonlocal last
-        if time.monotonic() - last >= SECONDS:
-            say(text())
-            last = time.monotonic()
-
-    return say_if_due
-
-
 class Lines(Reporter):
     """A line for the tokens of each file and for each export; splits and sequences have one each.
 
@@ -130,13 +117,19 @@ class Lines(Reporter):
         self._say = say
         self._dataset = dataset
         self._fail = fail
-        self._say_if_due = now_and_then(say)
+        self._last = time.monotonic()
         self._stage = "raw"
         self._num_files = self._num_done = 0
         """Files of the stage, and those that are done."""
         self._new: list[StageResult] = []
         """Outputs of the stage that were made."""
         self._pace = Pace(0)
+
+    def _say_if_due(self, text: Callable[[], str]) -> None:
+        """Say a text, which is made for nothing else, unless another was said just now."""
+        if time.monotonic() - self._last >= SECONDS:
+            self._say(text())
+            self._last = time.monotonic()
 
     def recorded(self, num_files: int, of_files: int) -> None:
         """Say how many there are, if it is time."""

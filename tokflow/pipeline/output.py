@@ -1,7 +1,7 @@
 """One output that a dataset must have: its recipe, its folder, and whether it is there."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -39,8 +39,15 @@ class Home(Graph, Protocol):
         """Return one output."""
 
     @property
+    def of_sources(self) -> "Mapping[str, Home]":
+        """The graphs of the datasets of a mixture, by their names."""
+
+    @property
     def limited(self) -> LimitedFiles | None:
         """The files that a limit of the whole dataset takes; None without one."""
+
+    def outputs(self, *, until: str | None = None) -> "Iterator[Output]":
+        """Yield every output, up to a stage."""
 
     def check_made(self, stage: str, outputs: "Iterable[Output]") -> None:
         """Raise the error of the first output of a stage that is not there."""
@@ -246,7 +253,7 @@ class Output:
         if graph.steps.get(stage) in (None, self.step):
             graph, key = graph.at(key)
         if variant is None:
-            variant = next((of.variant for of in self.direct_inputs() if of.is_of(stage)), "")
+            variant = {of.stage: of.variant for of in self.direct_inputs()}.get(stage, "")
         return graph.output(stage, key if graph.is_of_file(stage) else "", variant)
 
     def inputs(self, stage: str, variant: str | None = None) -> "dict[str, Output]":
@@ -256,7 +263,7 @@ class Output:
         output of one partition, where one of them is not there.
         """
         if variant is None:
-            [variant] = {of.variant for of in self.direct_inputs() if of.is_of(stage)}
+            variant = {of.stage: of.variant for of in self.direct_inputs()}[stage]
         graph = self.graph
         if self.step.is_of_file:
             graph.check_made(stage, (graph.output(stage, of, variant) for of in graph.partitions))

@@ -4,9 +4,8 @@ notices, things that a person must know about outputs, from the counts of their 
 `tokflow run`, `tokflow plan`, Dagster and the report show the notices.
 """
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
@@ -17,7 +16,7 @@ from tokflow.pipeline.output import Output
 from tokflow.raw import LeftOut, RawPartition
 from tokflow.shown import counted
 from tokflow.split.stage import SPLIT
-from tokflow.stage import RAW, is_raw
+from tokflow.stage import RAW
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.tokens.rejects import REASONS
@@ -213,7 +212,7 @@ class StageFailure:
     @property
     def is_raw(self) -> bool:
         """True if a raw file could not be read, or fetched."""
-        return is_raw(self.stage)
+        return self.stage == RAW
 
     @property
     def explained(self) -> TokflowError:
@@ -239,19 +238,6 @@ class StageBegun:
 
 Event: TypeAlias = StageBegun | StageResult | StageFailure
 """What a build yields."""
-
-
-def timed(events: Iterable[Event], seconds: MutableMapping[str, float]) -> Iterator[Event]:
-    """Yield events; add the seconds from the beginning of each stage to that of the next, that of
-    the raw files at first."""
-    stage, since = RAW, time.perf_counter()
-    for event in events:
-        if isinstance(event, StageBegun):
-            now = time.perf_counter()
-            seconds[stage] += now - since
-            stage, since = event.stage, now
-        yield event
-    seconds[stage] += time.perf_counter() - since
 
 
 @dataclass(frozen=True, slots=True)

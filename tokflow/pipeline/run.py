@@ -17,9 +17,9 @@ from threading import Thread
 from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import MissingOutputError, TokflowError, first_five
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.failures import note_failures
+from tokflow.pipeline.failures import SkippedFiles, note_failures
+from tokflow.pipeline.gc import with_tokens_dropped
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.kept import with_tokens_dropped
 from tokflow.pipeline.mixture import MixtureGraph, graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import FileShare
@@ -30,9 +30,7 @@ from tokflow.pipeline.results import (
     StageBegun,
     StageFailure,
     StageResult,
-    timed,
 )
-from tokflow.pipeline.skipped_files import SkippedFiles
 from tokflow.pipeline.stages import needed_for
 from tokflow.pipeline.tasks import engine_of, is_small, make_outputs, tokens_ahead
 from tokflow.pools import open_pool
@@ -153,8 +151,15 @@ class Build:
 
         Raises: ConfigError where sources cannot be mixed.
         """
+        stage, since = RAW, self.started
         with self.memory, closing(self._events(pool)) as events:
-            yield from timed(events, self.stage_seconds)
+            for event in events:
+                if isinstance(event, StageBegun):
+                    now = time.perf_counter()
+                    self.stage_seconds[stage] += now - since
+                    stage, since = event.stage, now
+                yield event
+        self.stage_seconds[stage] += time.perf_counter() - since
 
     def _events(self, pool: Pool) -> Generator[Event, None, None]:
         keys = self.keys
@@ -184,11 +189,9 @@ class Build:
         the first files are known again, of groups without a bad file the next ones."""
         self.made = {of: self.made[of] for of in self.made if self.graph.has(of)}
         known = {key: [of.key for of in files] for key, files in self.graph.partitions.items()}
-        self.partitions = {
-            key: raw
-            for key, raw in self.partitions.items()
-            if known.get(key) == [of.key for of in raw.files]
-        }
+        begun = {key: [of.key for of in raw.files] for key, raw in self.partitions.items()}
+        stay = {key: of for key, of in self.partitions.items() if known.get(key) == begun[key]}
+        self.partitions = stay
         self.tried &= known.keys()
         done = {*self.partitions, *(of.name for of in self.failed)}
         new = [] if self.is_share else [key for key in known if key not in done]
@@ -285,8 +288,8 @@ class Build:
         of the files that follow, until it is reached. Where only some files are to be built, those
         that follow are known then, and what is made of all files waits for them.
         """
-        known = [of for of in outputs if of.key in self.partitions or not stage.is_of_file]
-        todo, is_more = [output for output in known if output not in self.made], False
+        going = [of for of in outputs if of.key in self.partitions or not stage.is_of_file]
+        todo, is_more = [of for of in going if of not in self.made], False
         while todo or not (is_more or stage.decides_all):
             num_bytes = sum(self.partitions[of.key].num_bytes for of in todo if stage.is_of_file)
             yield StageBegun(stage.name, len(todo), num_bytes, is_more)
@@ -323,24 +326,21 @@ class Build:
     def _may_begin(self, output: Output, held: Set[str]) -> Generator[StageFailure, None, bool]:
         """Return whether a stage, with this output, can begin: what all of it is made from is
         there. `held`: the stages before it that could not."""
-        inputs = output.direct_inputs()
-        if not held.isdisjoint(of.stage for of in inputs):
-            return False
+        inputs, step = output.direct_inputs(), output.step
         of_all = [of for of in inputs if of.is_of_all]
-        if self.is_share and (of_all or not (output.step.is_of_file or output.step.decides_all)):
+        is_of_one = not of_all and (step.is_of_file or step.decides_all)
+        if not held.isdisjoint(of.stage for of in inputs) or (self.is_share and not is_of_one):
             return False
         is_of_file, steps = self.graph.is_of_file, self.graph.steps
         once = [of for of in inputs if steps.get(of.stage) and not is_of_file(of.stage)]
         if any(self.graph.output(of.stage, variant=of.variant) not in self.made for of in once):
             return False
-        if output.step.is_of_file:
+        if step.is_of_file:
             for of in of_all:
                 if not (yield from self._are_all_there(output.stage, of)):
                     return False
             return True
-        if not of_all:
-            return True
-        if self.failed:
+        if of_all and self.failed:
             return False
         keys = self.graph.partitions if self.only is not None and self.asked is None else ()
         return all(
@@ -381,10 +381,9 @@ class Build:
         if any((dataset.folder / TOKENS.path / key).is_dir() for key in keys):
             return None
         sources = (of for key in keys for of in self.graph.partitions[key])
-        local = (Path(of.url) for of in sources if of.is_local)
-        sizes = {path: path.stat().st_size for path in local if path.exists()}
-        num_bytes = sum(text_bytes_of(*of, dataset.documents) for of in sizes.items())
-        is_done_here = is_small(num_bytes, num_outputs=len(keys))
+        paths = [path for of in sources if of.is_local and (path := Path(of.url)).exists()]
+        sizes = [text_bytes_of(of, of.stat().st_size, dataset.documents) for of in paths]
+        is_done_here = is_small(sum(sizes), num_outputs=len(keys))
         if not is_done_here:
             pool.start()
         if dataset.tokenizer.kind != "trained":

@@ -32,12 +32,7 @@ STAGES: tuple[Stage, ...] = (
 
 def for_mixtures(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Return the stages whose outputs a mixture needs of a source, the split last."""
-    return up_to(MIXED_SPLIT.name, stages)
-
-
-def up_to(stage: str, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return the stages up to one."""
-    return stages[: [of.name for of in stages].index(stage) + 1]
+    return stages[: [of.name for of in stages].index(MIXED_SPLIT.name) + 1]
 
 
 def token_readers(dataset: DatasetConfig) -> list[tuple[str, str]]:

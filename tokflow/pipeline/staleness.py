@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.errors import CorruptOutputError, MissingOutputError, shortened
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.shown import counted
@@ -48,7 +48,12 @@ def why(newest: Manifest, expected: Recipe, step: Stage) -> tuple[Cause, tuple[s
     for name, called in (("shuffle", "shuffle"), ("document_order", "shuffle.documents")):
         if (name in as_stored) != (name in of_newest):
             fields.append(f"{called} is {'new' if name in as_stored else 'gone'}")
-    inputs = _changed_parents(expected.parents, was.parents)
+    parents, before = expected.parents, was.parents
+    inputs = {
+        of: f"{of}{'' if of in parents else ' is gone'}" if of in before else f"{of} is new"
+        for of in sorted({*parents, *before})
+        if parents.get(of) != before.get(of)
+    }
     files: list[str] = []
     if step.decides_all:
         files, inputs = list(inputs.values()), {}
@@ -77,7 +82,7 @@ def why(newest: Manifest, expected: Recipe, step: Stage) -> tuple[Cause, tuple[s
         "input changed": list(inputs.values()),
     }
     causes = [cause for cause, names in found.items() if names]
-    details = [_some(names) for names in found.values() if names]
+    details = [", ".join(shortened(names, 3)) for names in found.values() if names]
     return (causes[0] if causes else "config changed"), tuple(details)
 
 
@@ -119,13 +124,6 @@ def _likest(graph: BuildGraph, output: Output) -> StoredOutput | None:
     )
 
 
-def _changed_parents(expected: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
-    """Return the parents that differ, each with what to call it."""
-    names = [n for n in sorted({*expected, *found}) if expected.get(n) != found.get(n)]
-    states = {name: "" if name in expected else " is gone" for name in names}
-    return {name: name + (states[name] if name in found else " is new") for name in names}
-
-
 def _changed_fields(
     expected: Mapping[str, Any], found: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[str]:
@@ -154,8 +152,3 @@ def _named(value: Any) -> Any:
         and all(isinstance(item, list) and len(item) == 2 for item in value)
     )
     return dict(value) if is_named else value
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + rest

@@ -11,7 +11,6 @@ from tokflow.errors import TokflowError
 from tokflow.pipeline.describe import describe
 from tokflow.pipeline.plan import Plan, PlannedOutput
 from tokflow.store.manifest import MANIFEST_NAME
-from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output
 
 State = Literal["failed", "bad", "stale", "new", "built"]
@@ -82,7 +81,11 @@ def _status(
 ) -> FileStatus:
     missing = [of for of in planned if not of.is_made]
     failure = failure or next((of.failure.message for of in missing if of.failure), None)
-    made = _newest_tokens(plan, key, planned)
+    now = next((of.folder for of in planned if of.output.step.has_engine and of.is_made), None)
+    tokens, made = plan.graph.tokens(key), None
+    with suppress(TokflowError, OSError):  # those of now or, where there are none, the last
+        store = tokens.graph.store
+        made = store.read(now) if now else newest_output(store, tokens.place)
     state: State = "new" if missing else "built"
     reason = ""
     if failure is not None:
@@ -100,14 +103,3 @@ def _status(
         bytes_per_token=numbers["bytes_per_token"] or None,
         built_at=datetime.fromtimestamp((made.folder / MANIFEST_NAME).stat().st_mtime, UTC),
     )
-
-
-def _newest_tokens(plan: Plan, key: str, planned: Sequence[PlannedOutput]) -> StoredOutput | None:
-    """Return the token shard of a file: the one of now or, where there is none, the last."""
-    now = next((of.folder for of in planned if of.output.step.has_engine and of.is_made), None)
-    tokens = plan.graph.tokens(key)
-    with suppress(TokflowError, OSError):
-        return (
-            tokens.graph.store.read(now) if now else newest_output(tokens.graph.store, tokens.place)
-        )
-    return None

@@ -94,7 +94,7 @@ def make_outputs(
             yield output, error
             continue
         yield output, result_of(graph, output, is_new=False)
-    if _are_small(graph, missing):
+    if missing and _are_small(graph, missing):
         pool = InProcess()
     else:
         missing.sort(key=lambda of: -of.step.largest_task(of, bytes_read(graph, of)))

@@ -10,12 +10,32 @@ from tokflow.audit.ancestry import Ancestry, lineage
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.exports import Export
 from tokflow.pipeline.card import CardConfig, SourceCard
-from tokflow.pipeline.describe import describe_all, kind_of, label, total_counts
+from tokflow.pipeline.describe import KINDS, label, total_counts
+from tokflow.pipeline.output import Output
 from tokflow.selection.left_out import rule_rows
-from tokflow.selection.stage import SELECTION
+from tokflow.split.stage import SPLIT
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
 from tokflow.tokens.shard import is_shard
+
+
+def lineage_in_graph(export: Output) -> list[StoredOutput]:
+    """Return the lineage of an export whose graph is built, without a look at manifests that it has
+    read."""
+    graph, found = export.graph, [export.open()]
+    wanted = {(of.stage, of.variant) for of in export.direct_inputs()}
+    sources = (of.outputs(until=SPLIT.name) for _, of in sorted(graph.of_sources.items()))
+    tokenizer: list[StoredOutput] = []
+    for outputs in (graph.outputs(), *sources):
+        for output in reversed([*outputs]):
+            if (output.stage, output.variant) in wanted:
+                stored = output.open()
+                wanted |= {(name, "") for name in stored.manifest.recipe.parents}
+                if not output.step.decides_all:
+                    found.append(stored)
+                elif not tokenizer:  # that of all sources
+                    tokenizer = [stored]
+    return found + tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +73,22 @@ class ExportFacts:
     tokenizer: Manifest | None = None
 
 
-def facts_of(
-    export: StoredOutput, cards: Mapping[str, CardConfig], ancestry: Ancestry | None = None
-) -> ExportFacts:
-    """Return the facts of an export, given the cards of its dataset and, of a mixture, of its
-    sources, by their names; without those of its ancestors where the store lacks some."""
-    outputs = [export]
-    with suppress(MissingOutputError, CorruptOutputError, ForeignOutputError):
-        outputs = lineage(export, ancestry or Ancestry())
+def facts_of(outputs: Sequence[StoredOutput], cards: Mapping[str, CardConfig]) -> ExportFacts:
+    """Return the facts of an export, the first of its lineage, or alone where the store lacks what
+    it was made from; `cards`: those of its dataset and, of a mixture, of its sources, by name."""
+    export, own = outputs[0], outputs[0].manifest.dataset
     by_stage: dict[str, list[Manifest]] = {}
     for of in outputs:
         manifest = of.manifest
-        is_own = manifest.dataset == export.manifest.dataset
-        name = manifest.recipe.stage if is_own else f"{manifest.recipe.stage} of {manifest.dataset}"
-        by_stage.setdefault(name, []).append(manifest)
+        of_source = "" if manifest.dataset == own else f" of {manifest.dataset}"
+        by_stage.setdefault(f"{manifest.recipe.stage}{of_source}", []).append(manifest)
     for manifests in by_stage.values():
         manifests.sort(key=lambda of: of.partition or "")
-    tokens = [of.manifest for of in outputs if is_shard(of.manifest)]
-    selections = [of for of in by_stage.values() if of[0].recipe.stage == SELECTION.name]
+    selections = [of for of in by_stage.values() if "rules" in of[0].details]
     return ExportFacts(
         export=Export(export),
-        card=cards.get(export.manifest.dataset, CardConfig()),
-        sources=[*_sources(sorted(tokens, key=_place), cards)],
+        card=cards.get(own, CardConfig()),
+        sources=[*_sources([of.manifest for of in outputs if is_shard(of.manifest)], cards)],
         left_out=[*_left_out(by_stage)],
         rules=[
             ({"dataset": of[0].dataset} if len(selections) > 1 else {}) | row
@@ -89,14 +103,20 @@ def facts_of(
     )
 
 
-def _place(manifest: Manifest) -> tuple[str, str]:
-    return manifest.dataset, manifest.partition or ""
+def known_facts(
+    export: StoredOutput, cards: Mapping[str, CardConfig], ancestry: Ancestry
+) -> ExportFacts:
+    """Return the facts of an export, without those of its ancestors where the store lacks some."""
+    outputs = [export]
+    with suppress(MissingOutputError, CorruptOutputError, ForeignOutputError):
+        outputs = lineage(export, ancestry)
+    return facts_of(outputs, cards)
 
 
 def _sources(tokens: Sequence[Manifest], cards: Mapping[str, CardConfig]) -> Iterator[Source]:
     """Yield the sources of token shards, those of one dataset in the order of its card."""
     found: dict[tuple[str, str], list[Manifest]] = {}
-    for shard in tokens:
+    for shard in sorted(tokens, key=lambda of: (of.dataset, of.partition or "")):
         pattern = cards.get(shard.dataset, CardConfig()).source_of(str(shard.partition))
         found.setdefault((shard.dataset, pattern), []).append(shard)
     for (dataset, pattern), shards in found.items():
@@ -109,23 +129,18 @@ def _sources(tokens: Sequence[Manifest], cards: Mapping[str, CardConfig]) -> Ite
 
 def _left_out(by_stage: Mapping[str, Sequence[Manifest]]) -> Iterator[tuple[str, int]]:
     """Yield what each stage leaves out, and what is in no part of the split."""
-    unselected = 0
+    unselected = in_no_part = 0
     for stage, manifests in by_stage.items():
-        described = describe_all(manifests)
-        numbers = described.whole if described else {}
-        unselected += numbers.get("num_unselected", 0)
-        lost = {name: num for name, num in numbers.items() if num and kind_of(name).is_loss}
-        yield from ((f"{stage}: {_in_words(name)}", num) for name, num in lost.items())
-    num_documents = sum(
-        of.counts.get("no_part.num_documents", 0) for each in by_stage.values() for of in each
-    )
-    if num_documents > unselected:
-        yield "split: documents in no part", num_documents - unselected
-
-
-def _in_words(name: str) -> str:
-    phrase = kind_of(name).phrase.replace("{}", "").replace("{s}", "s").strip()
-    return phrase or label(name)
+        counts = total_counts(of.counts for of in manifests)
+        unselected += counts["num_unselected"]
+        in_no_part += counts["no_part.num_documents"]
+        prefixes = ["", *(f"{part}." for part in manifests[0].details.get("parts", ()))]
+        for name, kind in KINDS.items():
+            if kind.is_loss and (num := sum(counts[f"{of}{name}"] for of in prefixes)):
+                phrase = kind.phrase.replace("{}", "").replace("{s}", "s").strip()
+                yield f"{stage}: {phrase or label(name)}", num
+    if in_no_part > unselected:
+        yield "split: documents in no part", in_no_part - unselected
 
 
 def _plain(value: Any) -> Any:

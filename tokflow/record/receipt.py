@@ -9,24 +9,42 @@ So one root comes of the same raw files and recipes, whatever machine, worker co
 they meet: a manifest has nothing of these, and what it says of the environment is left out. Times,
 versions of libraries and what people write in `card:` are in the statement alone.
 
-Source: RFC 9162, section 2.1.1; in-toto attestation, spec v1, statement.md.
+A signature is by a key of one's own, in a DSSE envelope in a bundle of Sigstore. No network is
+asked, and nothing is in a public log. ECDSA on P-256 with SHA-256, on P-384 with SHA-384, on P-521
+with SHA-512, as Sigstore has them.
+
+Source: RFC 9162, section 2.1.1; in-toto attestation, spec v1, statement.md; secure-systems-lab/dsse
+v1.0.0, protocol.md; sigstore/protobuf-specs, bundle v0.3; model-signing 1.1.1,
+_signing/sign_ec_key.py, for the hint of a key.
 """
 
+import base64
+import binascii
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 from tokflow.audit.ancestry import Ancestry, lineage
-from tokflow.errors import TokflowError
+from tokflow.errors import ConfigError, MissingOutputError, TokflowError, message_of
+from tokflow.exports import Extra
 from tokflow.exports.reading import Export, is_export
+from tokflow.exports.stage import EXPORT
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.mixture import graph_of
+from tokflow.pipeline.run import build_dataset
 from tokflow.record.facts import facts_of
+from tokflow.store.links import resolved
 from tokflow.store.listed_files import BESIDE
-from tokflow.store.manifest import DROPPED
-from tokflow.store.store import StoredOutput
+from tokflow.store.manifest import DROPPED, indented, is_complete, plain_json
+from tokflow.store.store import Store, StoredOutput
 from tokflow.store.versions import installed_versions
 from tokflow.tokens.shard import is_shard
+
+Statement: TypeAlias = Mapping[str, Any]
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:tokflow:receipt:v1"
@@ -39,7 +57,7 @@ def statement_of(export: StoredOutput, ancestry: Ancestry) -> dict[str, Any]:
     Raises: MissingOutputError where the store lacks what it was made from; as `lineage`.
     """
     outputs = lineage(export, ancestry)
-    facts, manifest = facts_of(export, {}, ancestry), export.manifest
+    facts, manifest = facts_of(outputs, {}), export.manifest
     leaves = leaves_of(outputs)
     beside = {name: export.store.read_beside(export.folder, name) for name in BESIDE}
     versions: dict[str, set[str]] = {}
@@ -123,9 +141,7 @@ def _hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def differences(
-    statement: Mapping[str, Any], outputs: Sequence[StoredOutput]
-) -> list[TokflowError]:
+def differences(statement: Statement, outputs: Sequence[StoredOutput]) -> list[TokflowError]:
     """Return how an export and what it was made from differ from a receipt: raw files first, then
     each manifest, then the root; empty where they are what the receipt says."""
     said = statement["predicate"]
@@ -155,3 +171,196 @@ def different(where: str, expected: str | None, found: str | None) -> TokflowErr
         found=f"{found}" if found else "none",
         remedy="it is not what the receipt was written of: restore it, or ask for a new receipt",
     )
+
+
+def check_store(statement: Statement, store: Store, folder: Path) -> Iterator[str]:
+    """Yield how a store differs from a receipt: manifests, and every byte of the files that they
+    list, of the export and of all that it was made from.
+
+    `folder`: that of the store, of the dataset, of the export, or of the output itself. Raises:
+    TokflowError where something is missing, or a manifest is damaged.
+    """
+    outputs = lineage(_export_of(statement, store, folder), Ancestry())
+    yield from map(str, differences(statement, outputs))
+    for problems in store.problems(outputs):
+        yield from map(str, problems)
+
+
+def check_dataset(statement: Statement, dataset: Dataset) -> Iterator[str]:
+    """Yield how the raw files of a dataset, and then its store, differ from a receipt. Raises: as
+    `check_store`."""
+    yield from check_raw_files(statement, dataset)
+    yield from check_store(statement, dataset.store, dataset.folder)
+
+
+def check_raw_files(statement: Statement, dataset: Dataset) -> Iterator[str]:
+    """Yield how the raw files of a dataset, of a mixture those of its sources, differ from those of
+    a receipt; all are read."""
+    graph = graph_of(dataset, rehash=True)
+    found = {}
+    for of in (graph.of_sources or {"": graph}).values():
+        for key in of.partitions:
+            try:
+                found[f"{of.dataset.name}/{key}"] = of.raw(key).sha256
+            except (TokflowError, OSError) as error:
+                yield message_of(error, where=key)
+    yield from map(str, unequal("raw file", statement["predicate"]["raw_files"], found))
+
+
+def check_rebuilt(statement: Statement, dataset: Dataset) -> Iterator[str]:
+    """Yield how the export that a dataset, whose store is empty, gives differs from a receipt.
+
+    Raises: the error of what cannot be built.
+    """
+    said = statement["predicate"]
+    exports = tuple(of for of in dataset.exports if of.name == said["export"])
+    if not exports:
+        raise MissingOutputError(
+            where=dataset.name,
+            expected=f"the export {said['export']} that the receipt is of",
+            found=", ".join(of.name for of in dataset.exports) or "none",
+            remedy="declare it as it was, or name the receipt of another",
+        )
+    built = build_dataset(dataset.model_copy(update={"exports": exports}))
+    for failed in built.failed:
+        raise failed.error
+    export = built.export(said["export"]).stored
+    yield from map(str, differences(statement, lineage(export, Ancestry())))
+
+
+def _export_of(statement: Statement, store: Store, folder: Path) -> StoredOutput:
+    """Return the export of a receipt in a store: in the folder of the store, of the dataset, of the
+    export or of the output itself. Raises: MissingOutputError; as `Store.find`."""
+    said = statement["predicate"]
+    name = said["fingerprint"][:16]
+    below = Path(said["dataset"], EXPORT.path, said["export"], name)
+    likely = [folder / Path(*below.parts[at:]) for at in range(5)]
+    store.look_for(likely[:2])
+    there = next((of for of in likely if is_complete(of)), None)
+    if there is None:
+        raise MissingOutputError(
+            where=store.shown(folder),
+            expected=f"the export of the receipt, {below}",
+            found="none",
+            remedy="name the store, the dataset or the export that has it, or add --rebuild",
+        )
+    return store.find(resolved(there), EXPORT.name, said["fingerprint"])
+
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+
+EXTRA = Extra(name="sign", module="cryptography")
+
+OF_RECEIPT = {"merkle_root", "leaves", "raw_files", "dataset", "export", "fingerprint"}
+"""Fields of a predicate, without which it is none of a receipt."""
+
+REMEDIES = {
+    "private": "make one by `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`; "
+    "TOKFLOW_KEY_PASSWORD has its password",
+    "public": "write it by `openssl ec -in key.pem -pubout -out key.pub`",
+}
+
+
+def signed(statement: bytes, key: Path, password: bytes | None = None) -> bytes:
+    """Return a bundle with a statement and its signature by the private key in a PEM file.
+
+    Raises: ConfigError for a file that has none, or one of another kind.
+    """
+    private = _read_key(key, "private", password)
+    signature = private.sign(_encoded(statement), _algorithm(private))
+    envelope = {
+        "payload": base64.b64encode(statement).decode(),
+        "payloadType": PAYLOAD_TYPE,
+        "signatures": [{"sig": base64.b64encode(signature).decode(), "keyid": ""}],
+    }
+    material = {"publicKey": {"hint": _hint(private.public_key())}, "tlogEntries": []}
+    bundle = {"mediaType": BUNDLE_TYPE, "verificationMaterial": material, "dsseEnvelope": envelope}
+    return indented(bundle)
+
+
+def statement_in(
+    data: bytes, *, where: Path, key: Path | None = None
+) -> tuple[dict[str, Any], str]:
+    """Return the statement in a bundle, an envelope or alone, and what is known of its signature.
+
+    With the public key in a PEM file there must be a signature by it. Raises: TokflowError.
+    """
+    try:
+        fields = plain_json(data)
+        envelope = fields.get("dsseEnvelope", fields)
+        is_signed = "payload" in envelope
+        payload = base64.b64decode(envelope["payload"]) if is_signed else data
+        statement = plain_json(payload)
+        if lacking := OF_RECEIPT - statement["predicate"].keys():
+            raise LookupError(f"no {min(lacking)}")
+    except (ValueError, LookupError, TypeError, AttributeError, binascii.Error) as error:
+        raise TokflowError(
+            where=where,
+            expected="an in-toto statement as `tokflow receipt` writes it",
+            found=f"{type(error).__name__}: {error}",
+            remedy="name the file that it wrote",
+        ) from error
+    if key is None:
+        said = "signed; name the public key by --key to check that" if is_signed else "not signed"
+        return statement, said
+    if not is_signed or not _is_by(key, envelope, payload):
+        raise TokflowError(
+            where=where,
+            expected=f"a signature by the key in {key}",
+            found="one by another key, or of another statement" if is_signed else "none",
+            remedy="do not rely on it: ask for the receipt, or for the key, once more",
+        )
+    return statement, f"signed by the key in {key}"
+
+
+def _is_by(key: Path, envelope: Any, payload: bytes) -> bool:
+    public = _read_key(key, "public")
+    from cryptography.exceptions import InvalidSignature
+
+    for of in envelope["signatures"] if envelope.get("payloadType") == PAYLOAD_TYPE else ():
+        with suppress(InvalidSignature):
+            public.verify(base64.b64decode(of["sig"]), _encoded(payload), _algorithm(public))
+            return True
+    return False
+
+
+def _read_key(path: Path, kind: Literal["private", "public"], password: bytes | None = None) -> Any:
+    EXTRA.check(where="--key")
+    from cryptography.hazmat.primitives import serialization
+
+    try:
+        data = path.read_bytes()
+        if kind == "private":
+            key: Any = serialization.load_pem_private_key(data, password)
+        else:
+            key = serialization.load_pem_public_key(data)
+        _algorithm(key)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ConfigError(
+            where=f"--key {path}",
+            expected=f"a {kind} key in PEM, of the curve P-256, P-384 or P-521",
+            found=f"{type(error).__name__}: {error}",
+            remedy=REMEDIES[kind],
+        ) from error
+    return key
+
+
+def _encoded(payload: bytes) -> bytes:
+    """Return what is signed: DSSE's pre-authentication encoding."""
+    return b"DSSEv1 %d %b %d %b" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
+
+
+def _algorithm(key: Any) -> Any:
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    by_size: dict[int, Any] = {256: hashes.SHA256, 384: hashes.SHA384, 521: hashes.SHA512}
+    return ec.ECDSA(by_size[key.curve.key_size]())
+
+
+def _hint(public: Any) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(pem).hexdigest()

@@ -24,13 +24,9 @@ class StrataStage(Stage):
     """The strata of the documents of each token shard."""
 
     name = "strata"
+    config, needs = StrataConfig, "expressions"
     gives = "strata"
     cost = Cost(0.02)
-
-    def variants(self, dataset: DatasetConfig) -> Mapping[str, StrataConfig]:
-        """Return the config, where it has strata."""
-        config = dataset.of(StrataConfig)
-        return {"": config} if config.expressions else {}
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return what the expressions are over."""

@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 
 from tokflow.components import run_build_job
+from tokflow.components.assets import partition_set
 from tokflow.components.checks import FILES_CHECK, check_files
-from tokflow.components.dagster_names import partition_set
 from tokflow.components.failed_outputs import failed_outputs
 from tokflow.components.instance import find_old_runs
 from tokflow.pipeline.mixture import graph_of

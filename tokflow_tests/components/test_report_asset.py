@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from tokflow.components import run_build_job
-from tokflow.components.dagster_names import asset_keys
+from tokflow.components.assets import asset_keys
 from tokflow.components.reports import MAX_CHARACTERS
 from tokflow.pipeline.mixture import graph_of
 from tokflow.store.store import Store

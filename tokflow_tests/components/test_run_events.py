@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from tokflow.components import reports
-from tokflow.components.run_events import kept_open
+from tokflow.components.instance import kept_open
 from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import KEYS, Case, failure, is_built, shown
 

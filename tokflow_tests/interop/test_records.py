@@ -10,10 +10,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tokflow.audit.ancestry import Ancestry
 from tokflow.pipeline.card import CardConfig
-from tokflow.record.croissant import croissant_json
-from tokflow.record.facts import facts_of
-from tokflow.record.receipt import statement_of
-from tokflow.record.signature import signed
+from tokflow.record.beside import croissant_json
+from tokflow.record.facts import known_facts
+from tokflow.record.receipt import signed, statement_of
 from tokflow.store.listed_files import CROISSANT_NAME
 from tokflow.store.manifest import indented
 from tokflow_tests.interop.harness import PARTS, known_dataset, printed_by, read_parts
@@ -46,7 +45,7 @@ CARD = CardConfig(
 )
 def test_mlcroissant_reads_what_was_exported(format_: str, options: dict[str, Any], tmp_path: Path):
     known = known_dataset(tmp_path, format_, **options)
-    facts = facts_of(stored(known.folder), {"tiny": CARD})
+    facts = known_facts(stored(known.folder), {"tiny": CARD}, Ancestry())
     (known.folder / CROISSANT_NAME).write_bytes(croissant_json(facts))
 
     found = read_parts("croissant", known.folder, PARTS)

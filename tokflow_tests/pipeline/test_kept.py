@@ -14,7 +14,7 @@ from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import ranges
 from tokflow.errors import MissingOutputError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.kept import drop_tokens, spare_tokens
+from tokflow.pipeline.gc import drop_tokens, spare_tokens
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult

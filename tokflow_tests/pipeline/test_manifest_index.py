@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.kept import drop_tokens
+from tokflow.pipeline.gc import drop_tokens
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, make_plan

@@ -20,8 +20,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.stages import STAGES
 from tokflow.pipeline.yaml_schema import yaml_schema
-from tokflow.record.checked import check_rebuilt
-from tokflow.record.receipt import statement_of
+from tokflow.record.receipt import check_rebuilt, statement_of
 from tokflow.stage import DatasetConfig, Input, Making, Stage, WholeWriter, Writer
 from tokflow.store.config import Config, Listed
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from huggingface_hub import DatasetCard
 
+from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.reading import find_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import load_datasets
 from tokflow.pipeline.gc import find_garbage
-from tokflow.record.beside import cards_of, read_card, write_cards
-from tokflow.record.card import card_text
-from tokflow.record.facts import facts_of
+from tokflow.record.beside import card_text, cards_of, read_card, write_cards
+from tokflow.record.facts import known_facts
 from tokflow.store.listed_files import BESIDE, CARD_NAME, CROISSANT_NAME
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
@@ -43,6 +43,11 @@ def again(dataset: Dataset) -> int:
 
 def text_of(folder: Path) -> str:
     return (folder / CARD_NAME).read_text()
+
+
+def text_of_manifests(dataset: Dataset, folder: Path) -> str:
+    """Return the card of an export, of manifests on the disk alone."""
+    return card_text(known_facts(find_export(folder), cards_of(dataset), Ancestry()))
 
 
 def test_hugging_face_reads_the_card_and_its_fields(tmp_path: Path):
@@ -95,7 +100,7 @@ def test_the_same_facts_give_the_same_bytes_in_another_folder(tmp_path: Path):
     for name, folder in one.items():
         for file in BESIDE:
             assert (folder / file).read_bytes() == (two[name] / file).read_bytes(), (name, file)
-        read = facts_of(find_export(folder), cards_of(other))  # of manifests on the disk alone
+        read = known_facts(find_export(folder), cards_of(other), Ancestry())
         assert text_of(folder).startswith(card_text(read))
 
 
@@ -195,7 +200,9 @@ def test_a_mixture_has_the_cards_of_its_sources_and_what_was_planned_of_them(tmp
 
     again(mixture)
 
-    text = text_of(build(mixture).export("bin").folder)
+    folder = build(mixture).export("bin").folder
+    text = text_of(folder)
+    assert text.startswith(text_of_manifests(mixture, folder))
     assert "| a |  | mit |  |  |  | 1 | 4 | 25 | 29 | `" in text
     assert "| b |  | odc-by |  |  |  | 1 | 4 | 19 | 23 | `" in text
     [headings] = [line for line in text.splitlines() if line.startswith("| source | part |")]
@@ -210,11 +217,15 @@ def test_a_mixture_has_the_cards_of_its_sources_and_what_was_planned_of_them(tmp
 def test_the_card_says_what_filters_left_out(tmp_path: Path):
     texts = {"a.jsonl": ["one", "two and a half"]}
     exports = [{"format": "bin"}]
-    dataset = declare(tmp_path, texts, select="num_tokens >= 5", exports=exports)
+    select = "num_tokens >= 5 and not near_duplicate"
+    near = {"threshold": 0.7}
+    how = {"exports": exports, "near_duplicates": near}
+    dataset = declare(tmp_path, texts, select=select, **how)
     again(dataset)
 
-    text = text_of(build(dataset).export("bin").folder)
-
+    folder = build(dataset).export("bin").folder
+    text = text_of(folder)
+    assert text.startswith(text_of_manifests(dataset, folder))
     assert "| selection: not selected | 1 |" in text
     assert "| num_tokens >= 5 | 1 | 1 | 0 |" in text
 

@@ -14,9 +14,17 @@ from tokflow.errors import ConfigError, TokflowError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import load_datasets
 from tokflow.pipeline.run import build_dataset
-from tokflow.record.checked import check_dataset, check_rebuilt, check_store
-from tokflow.record.receipt import leaves_of, merkle_root, statement_of
-from tokflow.record.signature import OF_RECEIPT, signed, statement_in
+from tokflow.record.receipt import (
+    OF_RECEIPT,
+    check_dataset,
+    check_rebuilt,
+    check_store,
+    leaves_of,
+    merkle_root,
+    signed,
+    statement_in,
+    statement_of,
+)
 from tokflow.store.manifest import MANIFEST_NAME, indented
 from tokflow.store.stored_outputs import opened
 from tokflow_tests.object_store import ObjectStore

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from tokflow.audit.ancestry import Ancestry
-from tokflow.record.domains import domains_of
-from tokflow.record.facts import facts_of
-from tokflow.record.summary import CALIFORNIA, EU, GAP, drafts_of
+from tokflow.record.facts import known_facts
+from tokflow.record.summary import CALIFORNIA, EU, GAP, domains_of, drafts_of
 from tokflow_tests.cli.commands import run
 from tokflow_tests.tiny import TINY, build, declare, write_yaml
 
@@ -43,12 +42,12 @@ def test_domains_have_the_bytes_of_the_documents_in_the_export(export: str, tmp_
 
     found = domains_of(exported, "url", Ancestry())
 
-    assert found.rows == (
+    assert found == [
         ("two.org", 1, len("drei, aber länger".encode())),
         ("(none)", 2, len("no url here") + len("what?")),
         ("one.org", 2, 8),
-    )
-    assert domains_of(exported, "link", Ancestry()).rows == ()
+    ]
+    assert domains_of(exported, "link", Ancestry()) == []
 
 
 def test_a_document_that_is_cut_or_repeated_counts_once(tmp_path: Path):
@@ -58,13 +57,13 @@ def test_a_document_that_is_cut_or_repeated_counts_once(tmp_path: Path):
 
     found = domains_of(exported, "url", Ancestry())
 
-    assert sum(num for _, num, _ in found.rows) == 5
+    assert sum(num for _, num, _ in found) == 5
 
 
 def test_the_drafts_have_what_is_known_and_mark_all_else(tmp_path: Path):
     exported = build(pages(tmp_path)).export("bin").stored
     dataset = pages(tmp_path / "again")
-    facts = facts_of(exported, {"tiny": dataset.card}, Ancestry())
+    facts = known_facts(exported, {"tiny": dataset.card}, Ancestry())
 
     drafts = drafts_of(facts, domains_of(exported, "url", Ancestry()))
     eu, california = drafts[EU], drafts[CALIFORNIA]
