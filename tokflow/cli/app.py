@@ -43,6 +43,10 @@ COMMANDS = {
     "summary": "Write drafts of the summaries of training data that the EU and California ask for.",
     "trace": "Show the raw file, row and characters that a token, a sequence or a step of a "
     "training comes from, or what became of a document.",
+    "diff": """Say what differs between two exports, datasets or stores, and from which input it
+    comes.
+
+    Exit status: 0 the same, 1 something differs, 2 an error.""",
     "formats": "List the export formats, or show the files and options of one.",
     "push": """Upload an export with a card to a dataset repository of the hub, and verify it.
 

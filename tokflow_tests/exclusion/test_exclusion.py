@@ -178,6 +178,17 @@ def test_documents_are_counted_by_reason_and_each_leads_to_its_row(tmp_path: Pat
     assert rule == "left out by select: num_chars > 3"
 
 
+def test_a_copy_is_counted_once_and_leads_to_the_row_that_names_its_text(tmp_path: Path):
+    write_list(tmp_path / "list.csv", [{"lang": "u1"}])
+    dataset = declared(tmp_path, exclude={"path": "list.csv", "copies": True})
+    build(dataset)
+
+    counts = graph_of(dataset).output("exclusion").open().manifest.counts
+    assert (counts["num_documents"], counts["num_copies"]) == (3, 1)
+    why_not = trace_document(dataset, "b.jsonl", 1).why_not
+    assert why_not == "excluded: list.csv (the text of list.csv, row 0)"
+
+
 @pytest.mark.parametrize(
     ("rows", "exclude", "error"),
     [

@@ -1,0 +1,1 @@
+"""What differs between two exports, datasets or stores, and from which input it comes."""

@@ -1,0 +1,239 @@
+"""The two sides of a comparison: their outputs, with all that these were made from, and recipes."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tokflow.audit.ancestry import Ancestry, lineage
+from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
+from tokflow.exports.reading import is_export
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.mixture import graph_of
+from tokflow.pipeline.stages import STAGES
+from tokflow.split.mixed_split import source_and_key
+from tokflow.split.mixture import dataset_of
+from tokflow.store.links import LATEST, named_by, resolved
+from tokflow.store.manifest import MANIFEST_NAME
+from tokflow.store.store import StoredOutput
+from tokflow.store.stored_outputs import (
+    Unreadable,
+    newest_first,
+    opened,
+    output_at,
+    output_in,
+    walk,
+)
+from tokflow.tokens.shard import TokenShard, is_shard
+from tokflow.tokens.stage import TOKENS
+
+Key: TypeAlias = tuple[str, str, str]
+"""Dataset, stage, and partition or name of an export; what both sides call an output."""
+
+VERSION = "version of its code"
+
+
+def key_of(output: StoredOutput) -> Key:
+    """Return what an output is called, in whichever version."""
+    manifest = output.manifest
+    name = output.export_name if is_export(manifest) else manifest.partition
+    return manifest.dataset, manifest.recipe.stage, name or ""
+
+
+@dataclass(frozen=True)  # without slots, since it keeps what it looked up
+class Side:
+    """One side: outputs of which no other of them is made, by their keys."""
+
+    name: str
+    roots: Mapping[Key, StoredOutput]
+    is_one: bool = False
+    """Whether one output was named, and not all that a dataset or a store has."""
+    ancestry: Ancestry = field(default_factory=Ancestry)
+
+    def only(self, keys: Iterable[Key]) -> "Side":
+        """Return it with some of its outputs."""
+        return replace(self, roots={key: self.roots[key] for key in keys})
+
+    @cached_property
+    def outputs(self) -> dict[Key, StoredOutput]:
+        """The outputs and all that they were made from, as far as the store has it."""
+        found = dict(self.roots)
+        for root in self.roots.values():
+            with suppress(MissingOutputError, CorruptOutputError, ForeignOutputError):
+                found |= {key_of(of): of for of in lineage(root, self.ancestry)}
+        return found
+
+    @cached_property
+    def fields(self) -> dict[Key, dict[str, Any]]:
+        """The version, the config and the inputs that are no outputs here, as the digest of a raw
+        file, of each output."""
+        outputs = self.outputs.values()
+        known = {of.manifest.recipe.fingerprint for of in outputs}
+        known |= {str(of.manifest.details.get("tokenizer_fingerprint")) for of in outputs}
+        return {
+            key: {
+                **dict(_flat(of.manifest.recipe.config)),
+                VERSION: of.manifest.recipe.version,
+                **{name: at for name, at in of.manifest.recipe.parents.items() if at not in known},
+            }
+            for key, of in self.outputs.items()
+        }
+
+    @cached_property
+    def shards(self) -> dict[tuple[str, str], TokenShard]:
+        """The token shard of each raw file, by dataset and key."""
+        shards = [TokenShard(of) for of in self.outputs.values() if is_shard(of.manifest)]
+        return {(of.manifest.dataset, key): of for of in shards for key in of.origins.raw_files}
+
+
+def _flat(config: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a config that are set, as `parts.train.fraction`; of parts, which are
+    pairs in the order of the split, too."""
+    if isinstance(config, list) and all(isinstance(of, list) and len(of) == 2 for of in config):
+        config = dict(config) if all(isinstance(of[0], str) for of in config) else config
+    if isinstance(config, Mapping) and config:
+        for of, value in config.items():
+            yield from _flat(value, f"{name}.{of}" if name else of)
+    elif config not in (None, ""):
+        yield name, config
+
+
+def side_of(target: str) -> Side:
+    """Return the outputs at a path or URL: that one, or those of the datasets below it, of each
+    export what `latest` leads to; of a dataset without exports the newest of all that it has.
+
+    Raises: MissingOutputError where there is none; the error of one that cannot be read.
+    """
+    store, path = opened(target)
+    if (at := output_at(store, path)) is not None:
+        return Side(target, {key_of(at): at}, is_one=True)
+    found: list[StoredOutput] = []
+    for each in walk(store, resolved(path)):
+        if isinstance(each, Unreadable):
+            raise each.error
+        found.append(each)
+    if not found:
+        output_in(store, path)  # says what is there
+    newest = {folder: _newest(folder) for folder in {of.folder.parent for of in found}}
+    found = [of for of in found if of.folder == newest[of.folder.parent]]
+    with_exports = {of.manifest.dataset for of in found if is_export(of.manifest)}
+    roots = (
+        of for of in found if is_export(of.manifest) or of.manifest.dataset not in with_exports
+    )
+    return Side(target, {key_of(of): of for of in roots})
+
+
+def _newest(folder: Path) -> Path:
+    """Return the output in a folder that `latest` leads to, or that was made last."""
+    name = named_by(folder / LATEST)
+    return folder / name if name else newest_first(folder, MANIFEST_NAME)[0]
+
+
+def side_of_dataset(dataset: Dataset, name: str) -> Side:
+    """Return the exports of a dataset as its YAML is now, or all outputs of one without. Raises:
+    MissingOutputError where one is not built."""
+    outputs = [of.stored for of in graph_of(dataset).outputs()]
+    exports = [of for of in outputs if is_export(of.manifest)]
+    return Side(name, {key_of(of): of for of in exports or outputs})
+
+
+@dataclass(frozen=True)  # without slots, since it keeps what it looked up
+class Recipes:
+    """The recipes of two sides, compared."""
+
+    a: Side
+    b: Side
+
+    @cached_property
+    def changed(self) -> dict[Key, list[str]]:
+        """The fields that have another value, by output; of those that both have and that differ
+        by themselves, and of a selection and the like that one side alone has of a raw file."""
+        found, of_a, of_b = {}, self.a.fields, self.b.fields
+        both = of_a.keys() & of_b.keys()
+        for key in sorted(of_a.keys() | of_b.keys(), key=_order):
+            if key in both or (key[0], TOKENS.name, key[2]) in both:
+                a, b = of_a.get(key, {}), of_b.get(key, {})
+                names = [of for of in {**a, **b} if a.get(of) != b.get(of)]
+                if names := [of for of in names if of != VERSION or key in both]:
+                    found[key] = names
+        return found
+
+    def changes(self) -> list[dict[str, Any]]:
+        """Return the fields that differ, in the order of the stages: stage, field, its values a and
+        b (None where it is not set), num_outputs that have the same ones, or other digests, and the
+        first of them."""
+        found: dict[tuple[str, str, str], dict[str, Any]] = {}
+        for key, names in self.changed.items():
+            first = "/".join(filter(None, (key[0], key[2])))
+            for name in names:
+                a, b = (of.fields.get(key, {}).get(name) for of in (self.a, self.b))
+                is_digest = any(isinstance(of, str) and len(of) == 64 for of in (a, b))
+                values = key[1], name, "" if is_digest else repr((a, b))
+                row = {"stage": key[1], "field": name, "a": a, "b": b, "num_outputs": 0}
+                found.setdefault(values, {**row, "first": first})["num_outputs"] += 1
+        return list(found.values())
+
+    def stages(self) -> list[dict[str, Any]]:
+        """Return how many outputs of each stage are the same, differ, or are on one side alone."""
+        counts: dict[str, dict[str, Any]] = {}
+        a, b = self.a.outputs, self.b.outputs
+        for key in sorted(a.keys() | b.keys(), key=_order):
+            named = ("stage", "num_same", "num_different", "num_only_a", "num_only_b")
+            row = counts.setdefault(key[1], dict(zip(named, (key[1], 0, 0, 0, 0), strict=True)))
+            if key in a and key in b:
+                is_same = a[key].manifest.recipe.fingerprint == b[key].manifest.recipe.fingerprint
+                row["num_same" if is_same else "num_different"] += 1
+            else:
+                row["num_only_a" if key in a else "num_only_b"] += 1
+        return list(counts.values())
+
+    def raw_files(self) -> dict[str, list[str]]:
+        """Return the raw files that only one side has, and those, or their groups, of which the
+        content differs."""
+        a, b = self.a.shards, self.b.shards
+        other = [of for of in a.keys() & b.keys() if _raw_of(a[of]) != _raw_of(b[of])]
+        kinds = {"changed": other, "only_a": a.keys() - b.keys(), "only_b": b.keys() - a.keys()}
+        return {kind: ["/".join(of) for of in sorted(keys)] for kind, keys in kinds.items()}
+
+    def cause_of(self, raw_file: str, export: StoredOutput, *, is_changed: bool) -> str:
+        """Return the first stage, and its first field, that differs on the way of a raw file, by
+        its name in the index of an export. `is_changed`: of documents with other tokens; of those
+        in other parts what made the tokens comes last."""
+        dataset, mixture, source, key = export.manifest.dataset, "", "", raw_file
+        if "mixture" in export.manifest.details:
+            mixture, (source, key) = dataset, source_and_key(raw_file)
+            dataset = dataset_of(source)
+        shards = [of.shards.get((dataset, key)) for of in (self.a, self.b)]
+        if shards.count(None) == 1:
+            return f"raw file only in {'B' if shards[0] is None else 'A'}"
+        partition = str(shards[0].manifest.partition) if shards[0] else key
+        ways = (dataset, partition), (mixture, f"{source}/{partition}"), ("", "")
+        found = sorted(of for way in ways for of in self._of_ways.get(way, ()))
+        if not is_changed:
+            found.sort(key=lambda of: of[0] <= _PLACES[TOKENS.name])
+        own = self.changed.get(key_of(export))
+        behind = f"export: {own[0]}" if own else "other documents of its part"
+        return found[0][1] if found else behind
+
+    @cached_property
+    def _of_ways(self) -> dict[tuple[str, str], list[tuple[int, str]]]:
+        """The changes by dataset and partition, with their places in the order of the stages; under
+        empty names those of what the whole dataset has."""
+        found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+        for key, names in self.changed.items():
+            way = (key[0], key[2]) if key[2] else ("", "")
+            found.setdefault(way, []).append((_order(key)[0], f"{key[1]}: {names[0]}"))
+        return found
+
+
+def _raw_of(shard: TokenShard) -> str:
+    return shard.manifest.recipe.parents["raw"]
+
+
+_PLACES = {of.name: place for place, of in enumerate(STAGES)}
+
+
+def _order(key: Key) -> tuple[int, Key]:
+    return _PLACES.get(key[1], -1), key
