@@ -269,6 +269,8 @@ def similarities(pairs: npt.NDArray[np.int64], corpus: Corpus, n: int) -> npt.ND
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))  # files are read from the first to the last
     for some in batches(lengths[pairs[order]].sum(axis=1)):
         found[order[some]] = _jaccard(pairs[order[some]], corpus, n)
+        for of in corpus.texts:
+            of.tokens.release()
     return found
 
 

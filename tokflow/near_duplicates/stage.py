@@ -136,6 +136,7 @@ def write_signatures(
             keys = ngrams.band_keys(signatures, config.bands)
             table.add(pa.table([_as_binary(key) for key in keys], schema=schema))
             num_short += int(np.count_nonzero(num == 0))
+            texts.tokens.release()
     manifest = Manifest(
         recipe=recipe,
         dataset=shard.manifest.dataset,
