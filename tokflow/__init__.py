@@ -5,13 +5,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokflow.audit.dataframes import files, open_documents
+    from tokflow.audit.document_trace import trace_document, trace_documents
     from tokflow.exports.reading import open_export
     from tokflow.pipeline.api import tokenize_and_save
     from tokflow.push.upload import push_export
 
 __version__ = "0.1.0"
 
-__all__ = ["files", "open_documents", "open_export", "push_export", "tokenize_and_save"]
+__all__ = [
+    "files",
+    "open_documents",
+    "open_export",
+    "push_export",
+    "tokenize_and_save",
+    "trace_document",
+    "trace_documents",
+]
 
 _MODULES = {
     "files": "tokflow.audit.dataframes",
@@ -19,6 +28,8 @@ _MODULES = {
     "open_export": "tokflow.exports.reading",
     "push_export": "tokflow.push.upload",
     "tokenize_and_save": "tokflow.pipeline.api",
+    "trace_document": "tokflow.audit.document_trace",
+    "trace_documents": "tokflow.audit.document_trace",
 }
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import ConfigError, nearest
 from tokflow.exports.reading import find_export
+from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import list_declared, load_declared
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.status import FileStatus, file_statuses
@@ -138,6 +139,12 @@ def files(name: str) -> Files:
 
     Raises: ConfigError where the project declares no such dataset, or its YAML is wrong.
     """
+    return Files(file_statuses(make_plan(dataset_named(name))))
+
+
+def dataset_named(name: str) -> Dataset:
+    """Return a dataset that the project declares. Raises: ConfigError where it declares none of
+    that name, or its YAML is wrong."""
     declared = list_declared()
     if name not in declared:
         raise ConfigError(
@@ -146,4 +153,4 @@ def files(name: str) -> Files:
             found=f"only {', '.join(declared) or 'none'}",
             remedy=nearest(name, list(declared)) or "name one of them, or call it in the project",
         )
-    return Files(file_statuses(make_plan(load_declared(declared[name]))))
+    return load_declared(declared[name])

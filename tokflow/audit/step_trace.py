@@ -17,6 +17,9 @@ from tokflow.loaders.saved_samples import open_saved
 from tokflow.loaders.sources import PackedRows
 from tokflow.loaders.steps import Steps
 
+SAMPLES_AT_ONCE = 2**16
+"""Samples whose rows are worked out together: 2 MB."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleTrace:
@@ -35,6 +38,32 @@ class SampleTrace:
     where there is one."""
     origins: Sequence[TokenOrigin]
     """The documents of its tokens, in order; padding is of none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sighting:
+    """A sample that a training has seen, and that has tokens of a document."""
+
+    sample: int
+    """Its number in the order of the training, from 0."""
+    step: int
+    rank: int
+    epoch: int | None
+    """The epoch of its source, from 0; None of random windows, which have none."""
+    source: str
+    """The export and the part that it is of: `demo/exports/bin/train`."""
+    row: int
+    """As of `SampleTrace`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Positions in the part that a training has as a source."""
+
+    source: int
+    """The number of the source."""
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +129,76 @@ class Training:
                     origins=origins,
                 )
         return [found[at] for at in sorted(found)]
+
+    def sightings(
+        self, documents: Sequence[Sequence[Span]], *, world_size: int = 1
+    ) -> list[list[Sighting]]:
+        """Return of each document, given where its tokens are, the samples before the state that
+        have one of them, in order; those that were skipped are none.
+
+        The order is gone through from its first sample, 15 ns a sample or, of a mixture, 150 ns: a
+        row comes once in each epoch of its source. Only samples that are found are read.
+        """
+        numbers = self._touching([span for spans in documents for span in spans])
+        places = places_of(self.samples, numbers)
+        epochs = _times_before(np.stack([places.sources, places.rows]))
+        steps, in_batch, sizes = self.steps.of(numbers)
+        ranks = ranks_of(in_batch, sizes, world_size=world_size)
+        sources, has_epochs = sources_in(self.samples), not isinstance(self.samples, RandomWindows)
+        was_seen = np.ones(len(numbers), dtype=bool)
+        for some in self.steps.position.skipped:
+            was_seen &= (numbers < some.start) | (numbers >= some.stop)
+        found: list[list[Sighting]] = []
+        for spans in documents:
+            has_some = np.zeros(len(numbers), dtype=bool)
+            for span in spans:
+                is_inside = (places.starts < span.stop) & (span.start < places.stops)
+                has_some |= is_inside & (places.sources == span.source)
+            found.append(
+                [
+                    Sighting(
+                        sample=int(numbers[at]),
+                        step=int(steps[at]),
+                        rank=int(ranks[at]),
+                        epoch=int(epochs[at]) if has_epochs else None,
+                        source=sources[places.sources[at]].name,
+                        row=int(places.rows[at]),
+                    )
+                    for at in np.flatnonzero(has_some & was_seen)
+                ]
+            )
+        return found
+
+    def _touching(self, spans: Sequence[Span]) -> Numbers:
+        """Return the samples before the state that can have a token in one of some spans, which do
+        not overlap: labels are taken for there."""
+        edges, found = {}, [np.zeros(0, dtype=np.int64)]
+        for number in {span.source for span in spans}:
+            own = sorted((span.start, span.stop) for span in spans if span.source == number)
+            edges[number] = np.array(own, dtype=np.int64).T
+        end = self.steps.position.next_sample if spans else 0
+        for first in range(0, end, SAMPLES_AT_ONCE):
+            numbers = np.arange(first, min(first + SAMPLES_AT_ONCE, end))
+            rows: Any = self.samples.at(numbers)  # type: ignore[attr-defined]  # all have it
+            of_sources, rows = rows if isinstance(rows, tuple) else (np.zeros_like(rows), rows)
+            for number, (starts, stops) in edges.items():
+                here, source = of_sources == number, sources_in(self.samples)[number]
+                begins = rows[here] * positions_of_row(self.samples, source)
+                ends = begins + source.sequence_length + 1
+                is_hit = np.searchsorted(stops, begins, "right") < np.searchsorted(starts, ends)
+                found.append(numbers[here][is_hit])
+        return np.sort(np.concatenate(found))
+
+
+def _times_before(keys: Numbers) -> Numbers:
+    """Return how often each column of keys stands before it."""
+    order = np.lexsort(keys)
+    sorted_ = keys[:, order]
+    is_first = np.append(True, (sorted_[:, 1:] != sorted_[:, :-1]).any(axis=0))[: len(order)]
+    places = np.arange(len(order))
+    times = np.empty_like(places)
+    times[order] = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    return times
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,4 @@
-"""Trace tokens of an export back to raw file, row and characters; and documents of a raw file to
-their parts."""
+"""Trace tokens of an export back to raw file, row and characters."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -8,36 +7,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-import pyarrow.compute as pc
-
-from tokflow.attributes.config import DeclaredAttributes
 from tokflow.audit.ancestry import Ancestry, open_tokenizer
 from tokflow.audit.characters import Characters
-from tokflow.audit.dataframes import pieces_of
 from tokflow.audit.texts import ExportTexts, ShardTexts, TokenizedText
-from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError, nearest
+from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import Export
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.exports.reading import find_export, is_export
-from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.mixture import graph_of
-from tokflow.pipeline.output import Output
-from tokflow.selection.expression import Expression
-from tokflow.selection.left_out import documents_of
-from tokflow.selection.stage import SELECTION, columns_over, why_left_out
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import to_numpy
-from tokflow.strata.codes import NO_STRATUM, together
-from tokflow.strata.stage import STRATA
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokenizers.vocabulary import token_bytes
-from tokflow.tokens.rejects import rejects_in
-from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.shard_files import REJECTS_NAME
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,100 +216,3 @@ def sequence_range(path: str | Path | StoredOutput, part: str, sequence: int) ->
             remedy="name a token by --token",
         )
     return sequence * length, (sequence + 1) * length
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DocumentTrace:
-    """The parts of one document of a raw file, or why it is in none."""
-
-    raw_file: str
-    row: int
-    """Ordinal of the document in the raw file."""
-    pieces: Sequence[Mapping[str, Any]] = ()
-    """Its pieces: part, char_start, num_chars, num_tokens; one, unless the split cuts it."""
-    why_not: str | None = None
-    """Reason why it is in no part: what is wrong with it, the list that excludes it or the rule
-    of `select` that leaves it out, or that it is in no stratum; None where it is in a part."""
-    values: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the columns that `select` and `strata` name."""
-
-
-def trace_document(dataset: Dataset, raw_file: str, row: int) -> DocumentTrace:
-    """Return what became of a document in the outputs that a dataset has now.
-
-    Raises: ConfigError where the dataset has no such raw file, or that no such row;
-    MissingOutputError where it is not built.
-    """
-    graph = graph_of(dataset)
-    if (bad := graph.bad_files.get(raw_file)) is not None:
-        return DocumentTrace(raw_file=raw_file, row=row, why_not=f"of a bad file, left out: {bad}")
-    key = _partition_with(graph, raw_file)
-    shard = graph.open_tokens(key)
-    rows = to_numpy(shard.documents(["row"])["row"])
-    found = np.flatnonzero(rows == shard.origins.row_of(raw_file, row))
-    if not len(found):
-        reason = _reject(shard, raw_file, row)
-        return DocumentTrace(raw_file=raw_file, row=row, why_not=reason)
-    pieces = pieces_of(graph.open_split(key))
-    of_document = pc.and_(pc.equal(pieces["raw_file"], raw_file), pc.equal(pieces["row"], row))
-    columns = ["part", "char_start", "num_chars", "num_tokens"]
-    own = pieces.filter(of_document).select(columns).to_pylist()
-    is_left_out = [piece["part"] for piece in own] == [None]
-    why_not, values, document = None, dict[str, Any](), int(found[0])
-    if STRATA in graph.stages and STRATA.variants(dataset):
-        strata = graph.output(STRATA.name, key)
-        is_in_none = graph.open(strata).codes[document] == NO_STRATUM
-        why_not = "in no stratum" if is_in_none else None
-        values |= _values(strata, together(dataset.strata.over(dataset)), shard, document)
-    if SELECTION in graph.stages and SELECTION.variants(dataset):
-        selection = graph.output(SELECTION.name, key)
-        why_not = why_left_out(selection, selection.open(), document) or why_not
-        values |= _values(selection, dataset.select.over(dataset), shard, document)
-    return DocumentTrace(
-        raw_file=raw_file,
-        row=row,
-        pieces=own,
-        why_not=why_not or ("in no part of the split" if is_left_out else None),
-        values=values,
-    )
-
-
-def _values(
-    output: Output, expression: Expression, shard: TokenShard, document: int
-) -> dict[str, Any]:
-    """Return what an expression knows of a document, by its columns."""
-    names = output.graph.dataset.of(DeclaredAttributes).explaining(expression.names)
-    table = documents_of(shard, names, columns_over(output, expression)).columns
-    values = {name: table[name][document].as_py() for name in names}
-    return {
-        name: int(of) if isinstance(of, float) and of.is_integer() else of
-        for name, of in values.items()
-    }
-
-
-def _partition_with(graph: BuildGraph, raw_file: str) -> str:
-    """Return the key of the partition that has a raw file."""
-    for key, sources in graph.partitions.items():
-        if any(source.key == raw_file for source in sources):
-            return key
-    keys = list(graph.sources)
-    raise ConfigError(
-        where="--file",
-        expected=f"a raw file of {graph.dataset.name}, by its key",
-        found=repr(raw_file),
-        remedy=nearest(raw_file, keys) or "name one that `tokflow plan` and the report list",
-    )
-
-
-def _reject(shard: TokenShard, raw_file: str, row: int) -> str:
-    """Return what is wrong with a bad document. Raises: ConfigError where it is none."""
-    if shard.manifest.counts["num_rejects"]:
-        for reject in rejects_in(shard.stored.file(REJECTS_NAME).read_bytes(), raw_file):
-            if (reject["raw_file"], reject["row"]) == (raw_file, row):
-                return f"rejected: {reject['reason']}"
-    raise ConfigError(
-        where="--row",
-        expected=f"the row of a document in {raw_file}, from 0",
-        found=f"{row:,}",
-        remedy="name a smaller one; blank lines are rows without a document",
-    )

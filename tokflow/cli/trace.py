@@ -1,4 +1,5 @@
-"""`tokflow trace`: the origin of tokens, of an export or of a step of a training."""
+"""`tokflow trace`: the origin of tokens, of an export or of a step of a training, and what holds
+documents."""
 
 import json as json_lines
 from pathlib import Path
@@ -6,12 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
+from tokflow.audit.document_trace import (
+    LIMIT,
+    DocumentTraces,
+    trace_document,
+    trace_documents,
+)
 from tokflow.audit.step_trace import SampleTrace, Training
-from tokflow.audit.trace import sequence_range, trace_document, trace_tokens
+from tokflow.audit.trace import sequence_range, trace_tokens
 from tokflow.cli.options import Configs, Html, Json, ProjectFolder, StoreName, Trust
 from tokflow.cli.selection import select
 from tokflow.cli.terminal import print_json, shown_path
-from tokflow.cli.traced import print_document, print_origins, print_step
+from tokflow.cli.traced import print_documents, print_origins, print_step
 from tokflow.errors import ConfigError
 from tokflow.exports.reading import find_export
 from tokflow.pipeline.declared import list_declared
@@ -53,13 +60,33 @@ RawFileKey = Annotated[
 RowOrdinal = Annotated[
     int | None, typer.Option(min=0, help="Ordinal of a document in --file, from 0.")
 ]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        metavar="EXPRESSION",
+        help="With the name of a dataset: the documents that it is true of, in the grammar of "
+        "`select`, over its columns and `row`, such as \"url == 'https://example.org/fox'\".",
+    ),
+]
+TextFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--text",
+        metavar="FILE",
+        help="With the name of a dataset: the documents with the text of a file.",
+    ),
+]
+Limit = Annotated[
+    int, typer.Option(min=1, help="With --where or --text: documents to show; all are counted.")
+]
 
 
 StateFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="The state of a loader as JSON, with --step: `json.dumps(loader.state_dict())`.",
+        help="The state of a loader as JSON, `json.dumps(loader.state_dict())`: with --step the "
+        "training to look into; with documents the training that may have seen them.",
     ),
 ]
 Step = Annotated[
@@ -95,6 +122,9 @@ def main(
     html: Html = None,
     file: RawFileKey = None,
     row: RowOrdinal = None,
+    where: Where = None,
+    text: TextFile = None,
+    limit: Limit = LIMIT,
     configs: Configs = None,
     project: ProjectFolder = None,
     store: StoreName = None,
@@ -102,12 +132,14 @@ def main(
     json: Json = False,
 ) -> None:
     """Print the origin of one token, of every segment of one sequence, or of the samples of a step;
-    or what became of one document of a raw file."""
-    asked = {"token": token, "sequence": sequence, "row": row, "step": step}
+    or all that holds documents, and the steps that saw them."""
+    asked: dict[str, Any] = {"token": token, "sequence": sequence, "step": step}
+    asked |= {"row": row, "where": where, "text": text}
     _check_asked(export, asked, {"state": state, "file": file})
+    how: dict[str, Any]
     if state is not None and step is not None:
         training = _open_training(state, export, configs, store, batch_size)
-        how: Any = {"rank": rank, "world_size": world_size, "trust_remote_code": trust_remote_code}
+        how = {"rank": rank, "world_size": world_size, "trust_remote_code": trust_remote_code}
         samples = training.trace(step, **how)
         if html is not None:
             _write_viewer(html, training, samples, trust_remote_code=trust_remote_code)
@@ -115,16 +147,24 @@ def main(
             print_json({"step": step, "samples": samples})
         else:
             print_step(step, training.steps.num_done, samples)
-    elif file is not None and row is not None:
+    elif token is None and sequence is None:
         [dataset] = select([export or ""], configs, store)
-        document = trace_document(dataset, file, row)
-        print_json(document) if json else print_document(document)
+        how = {"state": state and _read_state(state)}
+        how |= {"world_size": world_size, "batch_size": batch_size}
+        if file is not None and row is not None:
+            found = DocumentTraces(1, [trace_document(dataset, file, row, **how)])
+        else:
+            content = None if text is None else _read(text, "--text", "a file with a text")
+            found = trace_documents(dataset, where=where, text=content, limit=limit, **how)
+        print_json(found) if json else print_documents(found)
     else:
-        found = find_export(export or "")
+        stored = find_export(export or "")
         first = token or 0
-        span = sequence_range(found, part, sequence) if sequence is not None else (first, first + 1)
+        span = first, first + 1
+        if sequence is not None:
+            span = sequence_range(stored, part, sequence)
         origins = trace_tokens(
-            found, part=part, start=span[0], stop=span[1], trust_remote_code=trust_remote_code
+            stored, part=part, start=span[0], stop=span[1], trust_remote_code=trust_remote_code
         )
         print_json({"part": part, "origins": origins}) if json else print_origins(origins)
 
@@ -132,16 +172,29 @@ def main(
 def _check_asked(export: str | None, asked: dict[str, Any], beside: dict[str, Any]) -> None:
     """Make sure that one thing is asked for, with what belongs to it. Raises: ConfigError."""
     given = [name for name, of in asked.items() if of is not None]
-    added = [name for name, of in beside.items() if of is not None]
-    belongs = {"row": ["file"], "step": ["state"]}.get(given[0] if given else "", [])
-    if len(given) == 1 and added == belongs and (export is not None or "step" in given):
+    added = {name for name, of in beside.items() if of is not None}
+    belongs = {"row": {"file"}, "step": {"state"}}.get(given[0] if given else "", set())
+    may_have = belongs | ({"state"} if given and given[0] in ("row", "where", "text") else set())
+    if len(given) == 1 and belongs <= added <= may_have and (export is not None or "step" in given):
         return
     raise ConfigError(
         where="arguments",
-        expected="--token N, --sequence N, --file KEY with --row N, or --state FILE with --step N",
-        found=" and ".join(f"--{of}" for of in given + added) or "none of them",
-        remedy="give one of them",
+        expected="--token N, --sequence N, or --state FILE with --step N; of a dataset --file KEY "
+        "with --row N, --where EXPRESSION or --text FILE, and --state FILE where it is wanted",
+        found=" and ".join(f"--{of}" for of in [*given, *sorted(added)]) or "none of them",
+        remedy="give one of them"
+        if export is not None or "step" in given
+        else "name the export, or the dataset",
     )
+
+
+def _read(file: Path, where: str, expected: str) -> bytes:
+    """Return the content of a file. Raises: ConfigError."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        found, remedy = f"{file}: {error.strerror}", "correct the path"
+        raise ConfigError(where=where, expected=expected, found=found, remedy=remedy) from None
 
 
 def _open_training(
@@ -149,19 +202,24 @@ def _open_training(
 ) -> Training:
     """Return the training that a file has the state of; its exports are those of a dataset's store,
     at a path, or where they were."""
-    try:
-        state = json_lines.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            where="--state",
-            expected="the file of a loader's state, as JSON",
-            found=f"{file}: {error}",
-            remedy="save it with `json.dumps(loader.state_dict())`",
-        ) from None
     if export is not None and (configs or export in list_declared()):
         [dataset] = select([export], configs, store)
         export = dataset.store.name
-    return Training.of(state, export or store, batch_size)
+    return Training.of(_read_state(file), export or store, batch_size)
+
+
+def _read_state(file: Path) -> Any:
+    expected = "the file of a loader's state, as JSON"
+    content = _read(file, "--state", expected)
+    try:
+        return json_lines.loads(content)
+    except ValueError as error:
+        raise ConfigError(
+            where="--state",
+            expected=expected,
+            found=f"{file}: {error}",
+            remedy="save it with `json.dumps(loader.state_dict())`",
+        ) from None
 
 
 def _write_viewer(

@@ -51,12 +51,15 @@ class SelectConfig(Config):
         return expression_over(dataset, self.expression) if self.expression.strip() else ALL
 
 
-def expression_over(dataset: DatasetConfig, text: str) -> "Expression":
-    """Return an expression over the columns of a dataset. Raises: ConfigError where it is wrong."""
-    found = _parsed(text, tuple(columns_of(dataset).items()))
+def expression_over(
+    dataset: DatasetConfig, text: str, own: Mapping[str, Kind] = OWN_COLUMNS
+) -> "Expression":
+    """Return an expression over the columns of a dataset; `own`: those that every one has. Raises:
+    ConfigError where it is wrong."""
+    found = _parsed(text, tuple({**columns_of(dataset), **own}.items()))
     kept = dataset.of(DocumentsConfig).keep_columns
     of_attributes = dataset.of(DeclaredAttributes)
-    meanings = Counter([*OWN_COLUMNS, *found.copies, *kept, *of_attributes.columns])
+    meanings = Counter([*own, *found.copies, *kept, *of_attributes.columns])
     if twice := [name for name in (*found.names, *found.copies) if meanings[name] > 1]:
         raise ConfigError(
             where="",

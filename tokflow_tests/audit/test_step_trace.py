@@ -1,4 +1,5 @@
-"""What a trace of a state says of a training, against what the training wrote down of each step."""
+"""What traces of a state say of the steps of a training, and of documents, against what the
+training wrote down of each step."""
 
 import json
 import random
@@ -8,15 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tokflow.audit.document_trace import trace_document, trace_documents
 from tokflow.audit.step_trace import SampleTrace, Training
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.loaders import Loader, mix, open_rows
+from tokflow.loaders.mixed_samples import MixedSamples
 from tokflow.loaders.position import Position, position_of
-from tokflow.loaders.rows import in_order
+from tokflow.loaders.rows import RandomWindows, in_order
 from tokflow.loaders.samples import ENDLESS, Samples
 from tokflow.loaders.steps import Steps
+from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.loaders.row_sources import CountingRows
 from tokflow_tests.tiny import build, declare
 
@@ -52,18 +57,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             path = folder / "raw" / name / key
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(f"{json.dumps(of)}\n" for of in records))
-        build(
-            declare(
-                folder,
-                name=name,
-                raw={"files": f"raw/{name}/*.jsonl"},
-                documents={"keep_columns": ["url"]},
-                packing={"sequence_length": 6},
-                exports=EXPORTS,
-                shuffle={"documents": "dataset"} if name == "code" else {},
-            )
-        )
+        build(dataset_of(folder, name))
     return folder
+
+
+def dataset_of(folder: Path, name: str) -> Dataset:
+    return declare(
+        folder,
+        name=name,
+        raw={"files": f"raw/{name}/*.jsonl"},
+        documents={"keep_columns": ["url"]},
+        packing={"sequence_length": 6},
+        exports=EXPORTS,
+        shuffle={"documents": "dataset"} if name == "code" else {},
+    )
 
 
 def rows_of(folder: Path, name: str, export: str, choose: random.Random) -> Any:
@@ -159,6 +166,47 @@ def seen_in(found: list[SampleTrace]) -> list[tuple[int, list[int]]]:
     return [(of.rank, [id_ for origin in of.origins for id_ in origin.token_ids]) for of in found]
 
 
+def epoch_of(samples: Samples, sample: int) -> int | None:
+    """Return the epoch of the row of a sample: how often all rows of its source came before."""
+    if isinstance(samples, RandomWindows):
+        return None
+    if not isinstance(samples, MixedSamples):
+        return sample // samples.order.num_rows
+    sources, _ = samples.at(np.arange(sample + 1))
+    of_source = [*samples.sources.values()][sources[-1]]
+    return int((sources[:-1] == sources[-1]).sum()) // of_source.order.num_rows
+
+
+def check_sightings(
+    folder: Path, recorded: Recorded, seen_of: dict[tuple[str, int], list[tuple[Any, ...]]]
+) -> None:
+    """Compare what all documents were seen in with what the steps had of them, by their samples."""
+    same_ranks = len({*recorded.world_sizes}) == 1
+    of_training = {
+        "state": json.loads(json.dumps(recorded.state)),
+        "world_size": recorded.world_sizes[0] if same_ranks else 1,
+        "batch_size": 4,
+    }
+    read = {of["name"].split("/")[0] for of in json.loads(recorded.state["order"])["sources"]}
+    for name in read:
+        found = trace_documents(
+            dataset_of(folder, name), where="row >= 0", limit=None, **of_training
+        )
+        assert found.num_documents == sum(map(len, texts_of(name).values()))
+        for document in found.documents:
+            seen = [
+                (of.sample, of.step, of.rank, of.source, of.row, of.epoch) for of in document.seen
+            ]
+            expected = seen_of.get((document.raw_file, document.row), [])
+            if not same_ranks:
+                seen, expected = ([of[:2] + of[3:] for of in some] for some in (seen, expected))
+            assert seen == expected, document
+            assert document.num_steps == len(recorded.steps)
+    for name in DATASETS.keys() - read:
+        with pytest.raises(ConfigError, match=f"a training on {name}, or on a mixture with it"):
+            trace_document(dataset_of(folder, name), f"{name}-0.jsonl", 0, **of_training)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_step_leads_to_what_the_training_saw_in_it(seed: int, trained: Path):
     choose = random.Random(f"program {seed}")
@@ -166,6 +214,8 @@ def test_a_step_leads_to_what_the_training_saw_in_it(seed: int, trained: Path):
     recorded = train(samples, choose)
     training = Training.of(json.loads(json.dumps(recorded.state)), batch_size=4)
     texts = {f"{key}": of for name in DATASETS for key, of in texts_of(name).items()}
+
+    seen_of: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
 
     assert training.steps.num_done == len(recorded.steps)
     for step, seen in enumerate(recorded.steps):
@@ -179,6 +229,11 @@ def test_a_step_leads_to_what_the_training_saw_in_it(seed: int, trained: Path):
             record = texts[origin.raw_file][origin.row]
             assert origin.text == record["text"][origin.char_start : origin.char_stop]
             assert origin.kept == {"url": record["url"]}
+        for of in found:
+            fields = of.sample, step, of.rank, of.source, of.row, epoch_of(samples, of.sample)
+            for document in dict.fromkeys((each.raw_file, each.row) for each in of.origins):
+                seen_of.setdefault(document, []).append(fields)
+    check_sightings(trained, recorded, seen_of)
     if recorded.steps and world_size == recorded.loader.world_size:
         assert recorded.loader.documents_of(len(recorded.steps) - 1) == found
     if len(samples) == ENDLESS:

@@ -49,10 +49,13 @@ def test_a_document_is_told_its_part_or_the_rule_that_leaves_it_out(tmp_path: Pa
     assert "left out by select: 1 document of 2; kept: 33.33 % of the tokens" in summary
     assert "in no part" not in summary
     assert run(*document, "0").stdout == (
-        "a.jsonl:0\n  train: characters 0 to 1 (2 tokens)\n  num_chars: 1\n"
+        "a.jsonl:0  1 character, 2 tokens\n  train: characters 0 to 1 (2 tokens)\n  num_chars: 1\n"
+        "  small/exports/bin train: tokens 0 to 1\n"
+        "  small/exports/parquet train: row 0 columns 0 to 1\n"
+        "  small/exports/pickle train: row 0 columns 0 to 1\n"
     )
     assert run(*document, "1").stdout == (
-        "a.jsonl:1\n  no part: characters 0 to 3 (4 tokens)\n"
+        "a.jsonl:1  3 characters, 4 tokens\n  no part: characters 0 to 3 (4 tokens)\n"
         "  left out by select: num_chars < 3\n  num_chars: 3\n"
     )
 
@@ -78,3 +81,28 @@ def test_a_step_of_a_training_is_traced_to_its_documents(store: Path, tmp_path: 
     assert page.startswith("viewer: ")
     html = (tmp_path / "step.html").read_text()
     assert [f'"windows":[[{min(seen) * 8},' in html, f",[{max(seen) * 8}," in html] == [True, True]
+
+
+def test_documents_are_traced_to_the_steps_that_saw_them(store: Path, tmp_path: Path):
+    rows = open_rows(store / "exports/parquet/latest", "train")
+    with Loader(rows, batch_size=2, seed=1) as loader:
+        batches = [next(loader)["index"].tolist() for _ in range(4)]
+        (tmp_path / "loader.json").write_text(json.dumps(loader.state_dict()))
+    config, text = store.parent.parent / "dataset.yaml", tmp_path / "text.txt"
+    text.write_text("fünf\n")
+    asked = ("trace", "small", "--config", config, "--text", text)
+
+    found = json_of(*asked, "--state", tmp_path / "loader.json")
+    printed = run("trace", "small", "--config", config, "--where", "num_chars > 3", "--limit", "1")
+
+    [document] = found["documents"]
+    assert (found["num_documents"], document["raw_file"], document["row"]) == (1, "b.jsonl", 1)
+    [held] = [of for of in document["exports"] if of["output"] == "small/exports/parquet"]
+    own = {of["sequence"] for of in held["tokens"]}
+    steps = [(step, row) for step, batch in enumerate(batches) for row in batch if row in own]
+    assert [(of["step"], of["row"]) for of in document["seen"]] == steps
+    assert printed.stdout.startswith("7 documents\na.jsonl:1  14 characters, 15 tokens\n")
+    assert printed.stdout.endswith("and 6 more: --limit 7 shows all\n")
+    seen = run(*asked, "--state", tmp_path / "loader.json").stdout
+    assert f"  seen in {len(steps)} sample" in seen
+    assert f"    step {steps[0][0]}: sample " in seen

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from tokflow.audit.trace import trace_document
+from tokflow.audit.document_trace import trace_document
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import statistics_of

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.audit.trace import trace_document
+from tokflow.audit.document_trace import trace_document
 from tokflow.errors import ConfigError
 from tokflow.near_duplicates import ngrams, pairs
 from tokflow.pipeline.dataset import Dataset

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.trace import trace_document
+from tokflow.audit.document_trace import trace_document
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.cli.closing_summary import left_out
 from tokflow.loaders import open_rows

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.trace import TokenOrigin, trace_document, trace_tokens
+from tokflow.audit.document_trace import trace_document
+from tokflow.audit.trace import TokenOrigin, trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import ranges
 from tokflow.errors import MissingOutputError

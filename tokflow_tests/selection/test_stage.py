@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tokflow.audit.checks import Checker
-from tokflow.audit.trace import trace_document
+from tokflow.audit.document_trace import trace_document
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.cli.plan import what_select_moves
 from tokflow.errors import ConfigError

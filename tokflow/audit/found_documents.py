@@ -1,0 +1,199 @@
+"""Documents of a dataset found by file and row, by an expression, or by their text."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokflow.attributes.config import Kind
+from tokflow.attributes.tables import keys_of
+from tokflow.errors import ConfigError, nearest
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.selection.config import OWN_COLUMNS, expression_over
+from tokflow.selection.expression import Expression, KnownValues
+from tokflow.selection.left_out import documents_of, says_no_of
+from tokflow.selection.stage import columns_over
+from tokflow.store.config import relocated
+from tokflow.store.tables import texts_of, to_arrow, to_numpy
+from tokflow.tokens.rejects import rejects_in
+from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.shard_files import REJECTS_NAME, text_hashes
+
+PLACES: Mapping[str, Kind] = {"row": "number", "record": "number"}
+"""Columns that an expression may name beside those of `select`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDocument:
+    """A document of a dataset, as its tokens have it now."""
+
+    graph: BuildGraph
+    """The dataset; of a mixture, that of the source."""
+    key: str
+    """Its partition."""
+    shard: TokenShard
+    document: int
+    """Its index in the shard."""
+    raw_file: str
+    row: int
+    text_hash: bytes
+
+    @property
+    def dataset(self) -> str:
+        """The name of its dataset."""
+        return self.graph.dataset.name
+
+
+@dataclass(frozen=True, slots=True)
+class NoDocument:
+    """A row of a raw file that no document was made of."""
+
+    raw_file: str
+    row: int
+    why_not: str
+
+
+def find_row(graph: BuildGraph, raw_file: str, row: int) -> FoundDocument | NoDocument:
+    """Return a row of a raw file. Raises: ConfigError where there is no such file, or it has no
+    such row; MissingOutputError where its tokens are not made."""
+    if (bad := graph.bad_files.get(raw_file)) is not None:
+        return NoDocument(raw_file, row, f"of a bad file, left out: {bad}")
+    keys = (key for key, of in graph.listed.items() if raw_file in [each.key for each in of])
+    if (key := next(keys, None)) is None:
+        raise ConfigError(
+            where="--file",
+            expected=f"a raw file of {graph.dataset.name}, by its key",
+            found=repr(raw_file),
+            remedy=nearest(raw_file, [*graph.sources])
+            or "name one that `tokflow plan` and the report list",
+        )
+    if key not in graph.partitions:
+        return NoDocument(raw_file, row, "not read: files before it reach documents.limit")
+    shard = graph.open_tokens(key)
+    counts, files = shard.manifest.counts, shard.manifest.details.get("files", ())
+    num_rows = counts["num_documents"] + counts["num_rejects"] + counts.get("num_left_out", 0)
+    num_rows = next((of["num_rows"] for of in files if of["raw_file"] == raw_file), num_rows)
+    if row >= num_rows:
+        limit = graph.documents(key).limit
+        if limit.ends_early and (files or limit.after(counts) is None):
+            found = f"not read: documents.limit ends its {num_rows:,} rows before"
+            return NoDocument(raw_file, row, found)
+        raise ConfigError(
+            where="--row",
+            expected=f"a row of {raw_file}, which has {num_rows:,}, counted from 0",
+            found=f"{row:,}",
+            remedy=f"name one up to {num_rows - 1:,}; blank lines are no rows",
+        )
+    rows, at = to_numpy(shard.documents(["row"])["row"]), shard.origins.row_of(raw_file, row)
+    document = int(np.searchsorted(rows, at))
+    if at in rows[document : document + 1]:
+        return next(_found_in(graph, key, shard, np.array([document])))
+    return NoDocument(raw_file, row, _why_no_document(shard, raw_file, row, document))
+
+
+def _why_no_document(shard: TokenShard, raw_file: str, row: int, before: int) -> str:
+    """Return why a row that a raw file has is no document; `before`: how many documents of the
+    shard are before it."""
+    if shard.manifest.counts["num_rejects"]:
+        for reject in rejects_in(shard.stored.file(REJECTS_NAME).read_bytes(), raw_file):
+            if (reject["raw_file"], reject["row"]) == (raw_file, row):
+                return f"rejected: {reject['reason']}"
+    table, record = shard.documents(["row", "record"]), row
+    if before:  # each record between two documents takes one row
+        files, rows = shard.origins.of_rows(to_numpy(table["row"])[before - 1 : before])
+        if files[0].as_py() == raw_file:
+            record += table["record"][before - 1].as_py() - int(rows[0])
+    return f"documents.transform made no document of it, record {record:,}"
+
+
+def find_documents(
+    graph: BuildGraph, *, where: str | None = None, text: bytes | None = None
+) -> list[FoundDocument]:
+    """Return the documents that an expression is true of, or that have a text; of a mixture, those
+    of all its sources.
+
+    `where`: in the grammar of `select`, over its columns, `row` and, with a transform, `record`.
+    `text`: as it was tokenized, in UTF-8; a line end behind it does not count. Of each raw file,
+    one table is read, or two. Raises: ConfigError where there is none, or the expression is wrong;
+    MissingOutputError where tokens are not made.
+    """
+    found: list[FoundDocument] = []
+    num_searched, is_text = 0, text is not None
+    spelt = (text or b""), (text or b"").removesuffix(b"\n").removesuffix(b"\r")
+    hashes = text_hashes(texts_of([*dict.fromkeys(spelt)]))
+    for of in [*graph.of_sources.values()] or [graph]:
+        expression = None if where is None else _expression(of.dataset, where)
+        of.read_raw_files([*of.partitions])
+        shards = {key: of.open_tokens(key) for key in of.partitions}
+        stored = [shard.stored for shard in shards.values()]
+        num_searched += sum(each.manifest.counts["num_documents"] for each in stored)
+        with of.store.fetching(stored, has_numbers=False):
+            for key, shard in shards.items():
+                if expression is None:
+                    is_one = to_numpy(pc.is_in(keys_of(shard, "text_hash"), value_set=hashes))
+                else:
+                    is_one = _are_true(expression, of, key, shard)
+                found += _found_in(of, key, shard, np.flatnonzero(is_one))
+    if not found:
+        of_text = f" has the xxh3-128 {hashes[-1].as_py().hex()}" * is_text
+        raise ConfigError(
+            where="--text" if is_text else "--where",
+            expected="the text of a document" if is_text else "a document that it is true of",
+            found=f"none of {num_searched:,} of {graph.dataset.name}{of_text}",
+            remedy="every character counts: find it by --where, or by --file and --row"
+            if is_text
+            else "correct it; what `tokflow rejects` lists is no document",
+        )
+    return found
+
+
+def _expression(dataset: Dataset, where: str) -> Expression:
+    """Return an expression about each document by itself. Raises: ConfigError."""
+    places = {of: PLACES[of] for of in PLACES if of == "row" or dataset.documents.transform}
+    try:
+        found = expression_over(dataset, where, {**OWN_COLUMNS, **places})
+    except ConfigError as error:
+        raise relocated(error, ": ".join(filter(None, ["--where", error.where]))) from None
+    for of in (*found.copies, *(quantile.name for quantile in found.quantiles)):
+        raise ConfigError(
+            where="--where",
+            expected="what is known of a document by itself",
+            found=of,
+            remedy="leave it out; the trace of a copy names the document that stays",
+        )
+    return found
+
+
+def _are_true(
+    expression: Expression, graph: BuildGraph, key: str, shard: TokenShard
+) -> npt.NDArray[np.bool_]:
+    """Return whether an expression is true of each document of a shard."""
+    others = [name for name in expression.names if name not in PLACES]
+    if others == [name for name in expression.names if name in shard.keep_columns] != []:
+        kept = shard.kept_columns()  # one table alone, which takes half the time
+        columns = {name: kept[name].combine_chunks() for name in others}
+    else:
+        attributes = columns_over(graph.tokens(key), expression)
+        columns = {**documents_of(shard, others, attributes).columns}
+    if places := [name for name in PLACES if name in expression.names]:
+        table = shard.documents([*dict.fromkeys(["row", *places])])
+        values = {name: to_numpy(table[name]) for name in table.column_names}
+        values["row"] = shard.origins.of_rows(values["row"])[1]
+        columns |= {of: to_arrow(values[of].astype(np.float64)) for of in places}
+    answers = [rule(KnownValues(columns)) for rule in expression.rules]
+    return np.logical_not(says_no_of(answers, shard).any(axis=0))
+
+
+def _found_in(
+    graph: BuildGraph, key: str, shard: TokenShard, documents: npt.NDArray[np.int64]
+) -> Iterator[FoundDocument]:
+    if len(documents):
+        own: pa.Table = shard.documents(["row", "text_hash"]).take(to_arrow(documents))
+        files, rows = shard.origins.of_rows(to_numpy(own["row"]))
+        facts = files.to_pylist(), rows.tolist(), own["text_hash"].to_pylist()
+        for document, *of in zip(documents.tolist(), *facts, strict=True):
+            yield FoundDocument(graph, key, shard, document, *of)
