@@ -47,7 +47,7 @@ def test_the_version_of_the_command_is_that_of_the_package():
         ),
         (
             ["trace", "."],
-            "error: arguments: expected --token N, --sequence N, --file KEY with --row N, or ",
+            "error: arguments: expected --token N, --sequence N, or --state FILE with --step N",
         ),
         (["run", "--shard", "0/3"], "error: --shard: expected the number of a share, from 1, "),
         (
