@@ -208,7 +208,7 @@ class Holders:
         return [document.row] if split is None else self._rows_in(split.shard, name, document)
 
     def _rows_in(self, shard: TokenShard, name: str, document: FoundDocument) -> list[int]:
-        if shard.manifest.fingerprint == document.shard.manifest.fingerprint:
+        if shard.manifest.recipe.fingerprint == document.shard.manifest.recipe.fingerprint:
             return [document.row]
         table = self.documents(shard)
         is_equal = np.array([of == document.text_hash for of in table["text_hash"].to_pylist()])
@@ -280,6 +280,6 @@ def _covered(spans: Sequence[tuple[int, int]]) -> int:
 
 def _reasons(manifest: Manifest, part: str) -> str:
     """Return the fields of the packing of a part that can leave out tokens."""
-    packing = PackingConfig(**manifest.config.get("packing", {})).of_part(part)
+    packing = PackingConfig(**manifest.recipe.config.get("packing", {})).of_part(part)
     set_ = {name: getattr(packing, name) for name in LOSES}
     return ", ".join(f"{name}: {of}" for name, of in set_.items() if of != LOSES[name])
