@@ -29,18 +29,13 @@ def num_cores() -> int:
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # Linux; there a container or `taskset` may allow fewer
         cores = len(os.sched_getaffinity(0))
-    return min(cores, _quota() or cores)
-
-
-def _quota() -> int | None:
-    """Return how many cores a container's share of the machine's time is worth; None for all."""
     for names in QUOTA_FILES:
         with suppress(OSError, ValueError):  # not there, or `max`
             text = " ".join((CGROUP / name).read_text() for name in names)
             quota, period = map(int, text.split())
             if quota > 0 and period > 0:  # -1 is no limit
-                return ceil(quota / period)
-    return None
+                return min(cores, ceil(quota / period))
+    return cores
 
 
 def be_worker() -> None:
@@ -114,19 +109,14 @@ class PeakMemory:
         while not is_over:  # the last look is after the end
             is_over = self._is_over.wait(pause)
             began = time.thread_time()
-            now = sum(map(shared_bytes, _descendants(os.getpid())))
+            found = [os.getpid()]
+            for each in found:
+                with suppress(OSError):  # it ended meanwhile
+                    for task in (PROC / f"{each}/task").iterdir():
+                        found += map(int, (task / "children").read_text().split())
+            now = sum(map(shared_bytes, found))
             self.num_bytes = max(now, self.num_bytes or 0)
             pause = max(SECONDS_BETWEEN, (time.thread_time() - began) / LOOKING_SHARE)
-
-
-def _descendants(pid: int) -> list[int]:
-    """Return the ids of a process and of all below it."""
-    found = [pid]
-    for each in found:
-        with suppress(OSError):  # it ended meanwhile
-            for task in (PROC / f"{each}/task").iterdir():
-                found += map(int, (task / "children").read_text().split())
-    return found
 
 
 def shared_bytes(pid: int) -> int:

@@ -5,7 +5,7 @@ import io
 import os
 import pickle
 from collections.abc import Callable, Collection, Generator, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from copyreg import dispatch_table
 from functools import lru_cache
 from pathlib import Path
@@ -63,7 +63,7 @@ class Pool(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
 
-class InProcess:
+class InProcess(AbstractContextManager["InProcess"]):
     """This process, one task after another."""
 
     is_here = True
@@ -82,9 +82,6 @@ class InProcess:
             except Exception as error:
                 result = error
             yield task, result
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         """Leave nothing open."""
@@ -138,7 +135,16 @@ def answer(packed: bytes, advance: Advance) -> Any:
     alone is raised.
     """
     try:
-        make, task = _opened(packed)
+        try:
+            make, task = pickle.loads(packed)
+        except Exception as error:
+            raise TokflowError(
+                where="a worker process",
+                expected="a task that it can open",
+                found=f"{type(error).__name__}: {error}",
+                remedy="functions and classes of a task are to be of a module that can be "
+                "imported, not of a script or a notebook; else run it in one process (--jobs 1)",
+            ) from error
         result = make(task, advance)
         if isinstance(result, list):  # of what came of several
             return [sendable(each) if isinstance(each, Exception) else each for each in result]
@@ -147,19 +153,6 @@ def answer(packed: bytes, advance: Advance) -> Any:
         raise
     except BaseException as error:  # also SystemExit, and the panic of a library in Rust
         return sendable(error)
-
-
-def _opened(packed: bytes) -> Any:
-    try:
-        return pickle.loads(packed)
-    except Exception as error:
-        raise TokflowError(
-            where="a worker process",
-            expected="a task that it can open",
-            found=f"{type(error).__name__}: {error}",
-            remedy="functions and classes of a task are to be of a module that can be imported, "
-            "not of a script or a notebook; else run it in one process (--jobs 1)",
-        ) from error
 
 
 def sendable(error: BaseException) -> Exception:

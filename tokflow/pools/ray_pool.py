@@ -154,9 +154,12 @@ class _Map(Generic[T]):
         """Tasks that were lost, and are to be sent again."""
         self._shared: dict[str, Any] = {}
         """References of Ray to the pickles of shared values, by key."""
+        # A task that fits nowhere would wait for ever: it has all of the largest node at most.
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        of_nodes = [int(has.get("memory", 0)) for has in nodes if has.get("CPU", 0) >= 1]
         self._do = ray.remote(_do).options(
             num_cpus=1,
-            memory=_task_memory(ray),
+            memory=min(TASK_MEMORY, max(of_nodes, default=TASK_MEMORY)),
             max_retries=0,  # lost ones are sent again here, where they are counted
             scheduling_strategy="SPREAD",
         )
@@ -169,7 +172,10 @@ class _Map(Generic[T]):
             self._send_more(make, tasks)
             if not self._sent:
                 return
-            for ref in self._ready():
+            refs = list(self._sent)  # those that have ended, after a second at most
+            is_any = self._ray.wait(refs, timeout=SECONDS_BETWEEN)[0]
+            ended = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if is_any else []
+            for ref in ended:
                 sent = self._sent.pop(ref)
                 result = self._result(ref, advance)
                 if isinstance(result, LostWorkerError) and sent.num_attempts < ATTEMPTS:
@@ -213,14 +219,6 @@ class _Map(Generic[T]):
         sent.num_attempts += 1
         self._sent[ref] = sent
 
-    def _ready(self) -> list[Any]:
-        """Return what has ended, after a second at most."""
-        refs = list(self._sent)
-        if not self._ray.wait(refs, timeout=SECONDS_BETWEEN)[0]:
-            return []
-        ready: list[Any] = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0]
-        return ready
-
     def _result(self, ref: Any, advance: Advance) -> Any:
         """Return what came of an attempt."""
         errors = self._ray.exceptions
@@ -229,7 +227,14 @@ class _Map(Generic[T]):
         except errors.RayTaskError as error:  # what a task raises itself is in its receipt
             return _differs(" ".join(str(error.cause).split()))
         except errors.RayError as error:
-            return _lost(error)
+            said = " ".join(str(error).split())[:200] or "no reason given"
+            return LostWorkerError(
+                where="a worker process",
+                expected="a node, and a process on it, that live until the task is done",
+                found=f"{type(error).__name__}: {said}",
+                remedy="look into the logs of Ray on that node; give it more memory if processes "
+                "were killed for that, and run again: finished outputs stay",
+            )
         if receipt.num_documents or receipt.num_bytes:
             advance(receipt.num_documents, receipt.num_bytes)
         result = pickle.loads(receipt.result)
@@ -310,25 +315,6 @@ def _differs(found: str) -> ConfigError:
         remedy="install the same versions on all nodes, as by one constraints.txt, for one dataset "
         "is not made by two",
     )
-
-
-def _lost(error: Exception) -> LostWorkerError:
-    said = " ".join(str(error).split())[:200] or "no reason given"
-    return LostWorkerError(
-        where="a worker process",
-        expected="a node, and a process on it, that live until the task is done",
-        found=f"{type(error).__name__}: {said}",
-        remedy="look into the logs of Ray on that node; give it more memory if processes were "
-        "killed for that, and run again: finished outputs stay",
-    )
-
-
-def _task_memory(ray: Any) -> int:
-    """Return the memory of a task: TASK_MEMORY, or all of the largest node if none has so much,
-    since a task that fits nowhere would wait for ever."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    of_nodes = [int(has.get("memory", 0)) for has in nodes if has.get("CPU", 0) >= 1]
-    return min(TASK_MEMORY, max(of_nodes, default=TASK_MEMORY))
 
 
 def _tell_on_stderr(of_ray: Any) -> None:

@@ -157,7 +157,11 @@ class _File:
         self._source = source
         self.folder = how.folder / "raw" / source.key
         self.listed = source.version if source.hub is None else source.hub.probe()
-        self._url_sha256 = _url_sha256(source.url)
+        named = source.url  # with its query, which names content, but without userinfo: a guessed
+        if is_url(named):  # password could be checked against the digest
+            parts = split_url(named)
+            named = f"{parts.origin}{parts.path}?{parts.query}"
+        self._url_sha256 = hashlib.sha256(named.encode()).hexdigest()
         name = source.key.rpartition("/")[2]
         self._name = f"_{name}" if name == OWN_FOLDER else name
         self._is_read_later = how.as_read or how.is_streamed
@@ -291,14 +295,7 @@ class _File:
                     self._furthest = max(self._furthest, num_bytes)
                     if self._how.progress is not None and piece:
                         self._how.progress(num_bytes, total)
-        self._check_arrived(blocks, version, digest.hexdigest(), access)
-        return num_bytes, digest.hexdigest()
-
-    def _check_arrived(
-        self, blocks: Blocks, version: Validator, sha256: str, access: Access
-    ) -> None:
-        """Raise TransientError if the file changed meanwhile, or differs from the hub's sha256."""
-        found, hub = None, self._source.hub
+        sha256, found, hub = digest.hexdigest(), None, self._source.hub
         if access.probe() != version:
             found = "another version of the file after the download than before"
         elif hub is not None and hub.sha256 not in (None, sha256):
@@ -306,6 +303,7 @@ class _File:
         if found is not None:
             blocks.clear()
             raise TransientError(found)
+        return num_bytes, sha256
 
     def _publish(self, blocks: Blocks, num_bytes: int, version: Validator, sha256: str) -> RawFile:
         """Make a complete copy of the blocks, and return it."""
@@ -344,17 +342,6 @@ class _File:
                 f"{self._copy(self._newest.sha256)} out of the store and name it under raw.files"
             )
         return fetch_error(self._source.url, found, remedy=remedy)
-
-
-def _url_sha256(url: str) -> str:
-    """Return the sha256 of the URL with its query, which names content, but without userinfo.
-
-    A guessed password could be checked against it.
-    """
-    if is_url(url):
-        parts = split_url(url)
-        url = f"{parts.origin}{parts.path}?{parts.query}"
-    return hashlib.sha256(url.encode()).hexdigest()
 
 
 def _access(source: RawSource, version: Validator | None) -> Access:

@@ -4,7 +4,7 @@ import posixpath
 import sys
 import unicodedata
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -141,8 +141,15 @@ def list_raw(config: RawConfig, *, base: Path, store: Path | None = None) -> Lis
                 remedy=f"remove raw.{name}, or name a dataset",
             )
     sources, left_out = _matched(patterns, config, store)
-    if store is not None and any(pattern.origin for pattern in patterns):
-        sources |= _with_versions(sources.values())
+    remote = (of for of in sources.values() if not of.is_local)
+    objects = [of for of in remote if of.url.lower().startswith(_OBJECTS)]
+    if store is not None and (asked := [of for of in objects if of.may_differ]):
+        from tokflow.raw.buckets import version_at
+
+        with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+            versions = pool.map(version_at, [of.url for of in asked])
+            pairs = zip(asked, versions, strict=True)
+            sources |= {of.key: replace(of, version=version) for of, version in pairs}
     others = _left_out(left_out, sources) if left_out else ()
     return Listing(sources=dict(sorted(sources.items())), left_out=others)
 
@@ -186,20 +193,6 @@ def _matched(
             if again is not source:
                 sources[source.key] = _one_source(again, source)
     return sources, left_out
-
-
-def _with_versions(sources: Iterable[RawSource]) -> dict[str, RawSource]:
-    """Return the files that are named at an object store, with their current versions."""
-    objects = [of for of in sources if of.url.lower().startswith(_OBJECTS)]
-    asked = [of for of in objects if of.may_differ]
-    if not asked:
-        return {}
-    from tokflow.raw.buckets import version_at
-
-    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-        versions = pool.map(version_at, [of.url for of in asked])
-        pairs = zip(asked, versions, strict=True)
-        return {of.key: replace(of, version=version) for of, version in pairs}
 
 
 def _left_out(found: dict[str, str], sources: dict[str, RawSource]) -> tuple[LeftOut, ...]:

@@ -156,7 +156,14 @@ def _send(
     A proxy connects by itself: what it is asked for is looked at here, if this machine knows the
     name at all.
     """
-    host, proxy = _host(target), _proxy(target)
+    host, proxy = _host(target), None
+    if (named := urllib.request.getproxies().get(str(target.scheme))) and not (
+        urllib.request.proxy_bypass(str(target.netloc))
+    ):
+        of = parse_url(named if "://" in named else f"http://{named}")
+        auth = urllib.parse.unquote(of.auth or "")
+        sent = make_headers(proxy_basic_auth=auth) if auth else None
+        proxy = urllib3.ProxyManager(of._replace(auth=None).url, proxy_headers=sent)
     addresses = [host]
     if host not in named_hosts:
         try:
@@ -190,17 +197,6 @@ def _send(
 
 def _host(target: Url) -> str:
     return str(target.host).strip("[]")
-
-
-def _proxy(target: Url) -> urllib3.ProxyManager | None:
-    """Return the proxy that the environment names for this target."""
-    url = urllib.request.getproxies().get(str(target.scheme))
-    if not url or urllib.request.proxy_bypass(str(target.netloc)):
-        return None
-    proxy = parse_url(url if "://" in url else f"http://{url}")
-    auth = urllib.parse.unquote(proxy.auth or "")
-    headers = make_headers(proxy_basic_auth=auth) if auth else None
-    return urllib3.ProxyManager(proxy._replace(auth=None).url, proxy_headers=headers)
 
 
 def without_queries(record: logging.LogRecord) -> bool:
@@ -265,7 +261,15 @@ def _body(response: urllib3.BaseHTTPResponse, url: str) -> Body:
             expected="a Content-Length or chunks, without which a cut download looks whole",
             remedy="download it by other means and name the local file under raw.files",
         )
-    _check_encoding(response, url)
+    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    is_meant = split_url(url).path.lower().endswith(_SUFFIXES.get(encoding, ()))
+    if encoding not in {"", "identity"} and not is_meant:  # a file named .gz is
+        raise remote_error(
+            url,
+            f"the content encoded as {encoding!r}",
+            expected="the bytes of the file, as asked for with `Accept-Encoding: identity`",
+            remedy="download it with `curl --compressed` and name the local file under raw.files",
+        )
 
     def read(num_bytes: int) -> bytes:
         try:
@@ -297,17 +301,3 @@ def _extent(response: urllib3.BaseHTTPResponse) -> tuple[int, int | None, int | 
     if found[3] != "*":
         return start, last + 1, int(found[3])
     return start, last + 1, None if num_bytes is None else start + num_bytes
-
-
-def _check_encoding(response: urllib3.BaseHTTPResponse, url: str) -> None:
-    """Refuse bytes that a server compressed though asked not to; a file named .gz is meant so."""
-    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-    path = split_url(url).path.lower()
-    if encoding in {"", "identity"} or path.endswith(_SUFFIXES.get(encoding, ())):
-        return
-    raise remote_error(
-        url,
-        f"the content encoded as {encoding!r}",
-        expected="the bytes of the file, as asked for with `Accept-Encoding: identity`",
-        remedy="download it with `curl --compressed` and name the local file under raw.files",
-    )

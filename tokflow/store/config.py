@@ -6,6 +6,7 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -57,11 +58,9 @@ def bytes_of(size: str) -> int:
 def _as_size(size: object) -> object:
     if isinstance(size, int) and not isinstance(size, bool):
         return size
-    try:
+    with suppress(ValueError):
         if isinstance(size, str):
             return bytes_of(size)
-    except ValueError:
-        pass
     raise ConfigError(
         where="",
         expected="bytes, as a whole number or with a unit",
@@ -156,7 +155,8 @@ class Config(pydantic.BaseModel):
 
     def is_as_usual(self, name: str) -> bool:
         """Return whether a field has its default."""
-        return bool(getattr(self, name) == _default(type(self), name))
+        default = type(self).model_fields[name].get_default(call_default_factory=True)
+        return bool(getattr(self, name) == default)
 
     def check(self) -> None:
         """Refuse fields that do not go together.
@@ -173,11 +173,6 @@ class Config(pydantic.BaseModel):
             raise explained(error, cls.model_fields, values) from None
         made.check()
         return made
-
-
-@cache
-def _default(config: type[Config], name: str) -> Any:
-    return config.model_fields[name].get_default(call_default_factory=True)
 
 
 def check_keys(
@@ -319,7 +314,9 @@ def _remedy(problem: ErrorDetails, field: FieldInfo) -> str | None:
         case "literal_error":
             return nearest(found, _choices(problem)) or "name one of them"
         case "int_type" | "float_type":
-            return _number_as_written(found)
+            with suppress(ValueError):  # YAML takes some numbers for text, such as 1.5e6
+                if isinstance(found, str) and float(found).is_integer():
+                    return f"write {int(float(found)):_}"
         case "tuple_type" if isinstance(found, str | int | float):
             return f"write [{found}]"
         case "string_type" if isinstance(found, int | float):
@@ -331,15 +328,6 @@ def _remedy(problem: ErrorDetails, field: FieldInfo) -> str | None:
 
 def _choices(problem: ErrorDetails) -> list[str]:
     return re.findall(r"'([^']*)'", problem["ctx"]["expected"])
-
-
-def _number_as_written(text: object) -> str | None:
-    """Return what to write for a number that YAML takes for text, such as 1.5e6."""
-    try:
-        number = float(text) if isinstance(text, str) else float("nan")
-    except ValueError:
-        return None
-    return f"write {int(number):_}" if number.is_integer() else None
 
 
 def _path(loc: Iterable[int | str], values: Any) -> str:

@@ -6,8 +6,7 @@ Else a bit that flips in the store becomes wrong training data with valid checks
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import MappingProxyType
@@ -77,6 +76,7 @@ def clear_when_damaged(clear: Callable[[], object]) -> None:
     _caches.append(clear)
 
 
+@dataclass(eq=False)
 class Reading:
     """Files of outputs that are asked for while something is made from them: they are compared with
     their manifests, so that nothing is made from a bit that flipped.
@@ -103,16 +103,15 @@ class Reading:
     all of them can be had.
     """
 
-    def __init__(self) -> None:
-        self._given: dict[str, _File] = {}
-        self._unknown: dict[str, Stamp] = {}
-        """Stamps, when they were given, of files that were not known to be whole then."""
-        self._numbers: SimpleQueue[_File | None] = SimpleQueue()
-        self._comparing: threading.Thread | None = None
-        self._lock = threading.Lock()
-        """Held while a file is noted, and while the block ends, after which none is."""
-        self.thread = threading.get_ident()
-        """Identity of the thread of the block."""
+    _given: dict[str, "_File"] = field(default_factory=dict)
+    _unknown: dict[str, Stamp] = field(default_factory=dict)
+    """Stamps, when they were given, of files that were not known to be whole then."""
+    _numbers: SimpleQueue["_File | None"] = field(default_factory=SimpleQueue)
+    _comparing: threading.Thread | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a file is noted, and while the block ends, after which none is."""
+    thread: int = field(default_factory=threading.get_ident)
+    """Identity of the thread of the block."""
 
     def __enter__(self) -> Self:
         _open.append(self)
@@ -188,16 +187,22 @@ def report_damage_on_error(*outputs: Stored) -> Iterator[None]:
     except TokflowError:
         raise
     except Exception as error:
-        _raise_damage(_here(_files(outputs, None)), cause=error)
+        raise_damage(*outputs, cause=error)
         raise
 
 
-def raise_damage(*outputs: Stored) -> None:
-    """Compare all files with their manifests.
+def raise_damage(
+    *outputs: Stored, only: Container[str] | None = None, cause: Exception | None = None
+) -> None:
+    """Compare files with their manifests, all or some by their names, when those at a URL are on
+    this disk.
 
     Raises: as `Reading`.
     """
-    _raise_damage(_here(_files(outputs, None)))
+    for output in outputs:
+        names = output.manifest.files
+        output.store.bring([(output, name) for name in names if only is None or name in only])
+    _raise_damage(_files(outputs, only), cause=cause)
 
 
 def check_files(*outputs: Stored, only: Container[str] | None = None, fetches: bool = True) -> None:
@@ -209,8 +214,10 @@ def check_files(*outputs: Stored, only: Container[str] | None = None, fetches: b
 
     Raises: CorruptOutputError that names the damaged files.
     """
-    files = _files(outputs, only)
-    once_more(lambda: _raise_damage(_here(files) if fetches else files))
+    if fetches:
+        once_more(lambda: raise_damage(*outputs, only=only))
+    else:
+        once_more(lambda: _raise_damage(_files(outputs, only)))
 
 
 def trust_files(output: Stored) -> None:
@@ -257,13 +264,6 @@ class _File:
             arrived[self.path] = self.entry, look
         return problem
 
-    def was_replaced(self, before: Stamp | None) -> bool:
-        """Return whether there is another file now, or none; links to it are no change."""
-        now = Stamp.of_output(self.path)
-        if now is None or before is None:
-            return True
-        return replace(now, ctime_ns=0) != replace(before, ctime_ns=0)
-
 
 def _files(outputs: Iterable[Stored], only: Container[str] | None) -> list[_File]:
     return [
@@ -272,14 +272,6 @@ def _files(outputs: Iterable[Stored], only: Container[str] | None) -> list[_File
         for name, entry in output.manifest.files.items()
         if only is None or name in only
     ]
-
-
-def _here(files: Iterable[_File]) -> list[_File]:
-    """Return files when those at a URL are on this disk."""
-    files = list(files)
-    for output, of_output in groupby(files, key=lambda file: file.output):
-        output.store.bring([(output, file.name) for file in of_output])
-    return files
 
 
 def _raise_damage(
@@ -292,13 +284,28 @@ def _raise_damage(
     `unknown` and replaced since; remove damaged copies where whole ones can be had."""
     problems, can_come = [], []
     for file in files:
-        problem, is_replaced = file.problem(), False
-        if problem is None and file.path in unknown and file.was_replaced(unknown[file.path]):
-            problem, is_replaced = _replaced(file), True
+        problem, store, now = file.problem(), file.output.store, Stamp.of_output(file.path)
+        is_copy = problem is not None and store.forget(Path(file.path))
+        if problem is not None and is_copy:
+            new = {
+                "found": f"{problem.found} in the cache",
+                "remedy": "that copy was removed: run it again, and another one is fetched; if "
+                f"this happens often, the disk of {store.root.parent} is failing",
+            }
+            problem = CorruptOutputError(**problem.fields() | new)
+        elif problem is None and _is_another(now, unknown.get(file.path, now)):
+            is_copy, problem = (
+                True,
+                CorruptOutputError(
+                    where=file.path,
+                    expected="the file that was there when reading began",
+                    found="another, or none",
+                    remedy="run it again while nothing else writes to the store",
+                ),
+            )
         if problem is not None:
-            is_copy = not is_replaced and file.output.store.forget(Path(file.path))
-            problems.append(_of_copy(problem, file.output.store) if is_copy else problem)
-            can_come.append(is_copy or is_replaced)
+            problems.append(problem)
+            can_come.append(is_copy)
     if problems:
         for clear in _caches:
             clear()
@@ -310,21 +317,8 @@ def _raise_damage(
         raise kind(**fields) from cause
 
 
-def _replaced(file: _File) -> CorruptOutputError:
-    return CorruptOutputError(
-        where=file.path,
-        expected="the file that was there when reading began",
-        found="another, or none",
-        remedy="run it again while nothing else writes to the store",
-    )
-
-
-def _of_copy(problem: CorruptOutputError, store: Copies) -> CorruptOutputError:
-    """Return the error of a file at a URL whose copy on this disk was damaged."""
-    return CorruptOutputError(
-        where=problem.where,
-        expected=problem.expected,
-        found=f"{problem.found} in the cache",
-        remedy="that copy was removed: run it again, and another one is fetched; if this happens "
-        f"often, the disk of {store.root.parent} is failing",
-    )
+def _is_another(now: Stamp | None, before: Stamp | None) -> bool:
+    """Return whether there is another file now, or none; links to it are no change."""
+    if now is None or before is None:
+        return now is not before
+    return replace(now, ctime_ns=0) != replace(before, ctime_ns=0)

@@ -7,7 +7,7 @@ the large files of a finished output, since that would change all of them.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,11 +71,15 @@ def equal_files(temporary: Path, folder: Path) -> dict[str, list[Path]]:
         return {}
     known: dict[FileEntry, list[Path]] = {entry: [] for entry in files.values()}
     is_export = listed.partition is None and folder.parent.name != listed.stage
-    for output in _outputs_beside(folder, is_export=is_export):
-        with suppress(OSError, msgspec.MsgspecError):  # damaged, or removed meanwhile
-            for name, entry in _read(output).files.items():
-                if entry in known:
-                    known[entry].append(output / name)
+    outputs: list[Path] = []
+    for place in folder.parents[1].iterdir() if is_export else [folder.parent]:
+        with suppress(OSError):  # removed meanwhile
+            outputs = [of for of in place.iterdir() if is_output_name(of.name)]
+        for output in outputs:
+            with suppress(OSError, msgspec.MsgspecError):  # damaged, or removed meanwhile
+                for name, entry in _read(output).files.items():
+                    if entry in known:
+                        known[entry].append(output / name)
     if is_export:  # it may be what one raw file gave, and was read for it
         below = f"{folder.parents[2]}{os.sep}"
         for path, (entry, _) in list(arrived.items()):
@@ -104,14 +108,6 @@ def _read(folder: Path) -> _Listed:
     """Return what the manifest in a folder lists. Raises: OSError, msgspec.MsgspecError."""
     with open(f"{folder}/{MANIFEST_NAME}", "rb") as file:  # noqa: PTH123 (a Path is slow)
         return msgspec.json.decode(file.read(), type=_Listed)
-
-
-def _outputs_beside(folder: Path, *, is_export: bool) -> Iterator[Path]:
-    """Yield the outputs of the same stage and file as one; of an export those of all exports."""
-    places = folder.parents[1].iterdir() if is_export else [folder.parent]
-    for place in places:
-        with suppress(OSError):
-            yield from (each for each in place.iterdir() if is_output_name(each.name))
 
 
 def _link(path: Path, new: Path) -> bool:

@@ -94,18 +94,15 @@ def changed_since(versions_of_outputs: Iterable[Mapping[str, str]]) -> list[str]
         for library, version in versions.items()
         if (now := installed_version(library)) is not None and now != version
     }
-    return [
-        f"{library} {version} -> {now} since: {_known_to(library, version, now)}"
-        for library, version, now in sorted(changes)
-    ]
-
-
-def _known_to(library: str, before: str, now: str) -> str:
-    for change in CHANGES:
-        is_between = _numbers(before) < _numbers(change.version) <= _numbers(now)
-        if change.library == library and is_between:
-            return f"known to {change.what}"
-    return "not known to differ"
+    found = []
+    for library, version, now in sorted(changes):
+        known = (
+            f"known to {of.what}"
+            for of in CHANGES
+            if of.library == library and _numbers(version) < _numbers(of.version) <= _numbers(now)
+        )
+        found.append(f"{library} {version} -> {now} since: {next(known, 'not known to differ')}")
+    return found
 
 
 def installed_versions() -> dict[str, str]:

@@ -5,13 +5,12 @@ Ranges are not compared with the checksum of the file, which tells of the whole 
 """
 
 import fcntl
-import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +28,6 @@ from tokflow.store.manifest import (
     read_manifest,
 )
 from tokflow.store.remote.cache import note_bytes, note_damage, note_use, refresh_output
-from tokflow.store.remote.objects import for_each
 from tokflow.store.remote.places import Place
 from tokflow.store.streams import PositionedReader
 from tokflow.store.tables import map_numbers
@@ -70,15 +68,6 @@ def raise_if_removed(place: Place, output: Stored) -> Iterator[None]:
     except FileNotFoundError:
         refresh_output(place, output.folder)  # for the folder may have been made once more
         raise _removed(place, output) from None
-
-
-def fetch_all(place: Place, files: Iterable[tuple[Stored, str]]) -> None:
-    """Fetch files of outputs, by their names, several at once; see `fetched`."""
-    files = [*files]
-    away = [of for of in files if not (of[0].folder / of[1]).exists()]
-    for folder in {output.folder for output, _ in files}:
-        note_use(folder)
-    for_each(lambda of: fetched(place, *of), away)
 
 
 def fetch_run(place: Place, folder: Path) -> None:
@@ -154,23 +143,18 @@ def alone(path: Path) -> Iterator[Path | None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = part_path(path)
     while True:
+        is_still_there = False
         with part.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if path.exists():
                 part.unlink(missing_ok=True)
                 yield None
                 return
-            if _has_inode(part, os.fstat(file.fileno()).st_ino):
+            with suppress(FileNotFoundError):
+                is_still_there = part.stat().st_ino == os.fstat(file.fileno()).st_ino
+            if is_still_there:
                 yield part
                 return
-
-
-def _has_inode(path: Path, inode: int) -> bool:
-    """Return whether a file that was waited for still has its name."""
-    try:
-        return path.stat().st_ino == inode
-    except FileNotFoundError:
-        return False
 
 
 SMALL_BYTES = 1 << 24
@@ -178,14 +162,6 @@ SMALL_BYTES = 1 << 24
 
 READ_AHEAD = 1 << 16
 """Bytes that come with a header, or a footer."""
-
-
-def is_far(output: Stored, name: str) -> bool:
-    """Return whether a file is worth being read in ranges: a large one at a URL, not here."""
-    entry = output.manifest.files.get(name)
-    return (
-        entry is not None and entry.num_bytes > SMALL_BYTES and not (output.folder / name).exists()
-    )
 
 
 def read_range(place: Place, output: Stored, name: str, start: int, stop: int) -> bytes:
@@ -205,15 +181,7 @@ def read_range(place: Place, output: Stored, name: str, start: int, stop: int) -
     return data
 
 
-def open_lazily(place: Place, output: Stored, name: str) -> BinaryIO:
-    """Return a file, open for a reader of little of it, such as a header, or a footer and a row
-    group."""
-    if is_far(output, name):
-        return cast(BinaryIO, io.BufferedReader(_Ranges(place, output, name), READ_AHEAD))
-    return fetched(place, output, name).open("rb")
-
-
-class _Ranges(PositionedReader):
+class Ranges(PositionedReader):
     """A file at a URL whose bytes come when they are read."""
 
     def __init__(self, place: Place, output: Stored, name: str) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -62,18 +61,25 @@ class Upload:
     begun_ns: int
 
 
-class Objects(ABC):
-    """The objects whose URLs begin with `url` and a `/`; goes to other processes as its URL.
+class Objects:
+    """The objects whose URLs begin with `url` and a `/`, of any fsspec file system but S3's; goes
+    to other processes as its URL.
 
     Credentials, region and endpoint come from the environment of the library for that protocol.
     Methods may be called by several threads, and in processes that were forked. A request that
     fails in a way that may pass is made again, for about a minute; all public methods raise
     RemoteStoreError, which names the object's URL and no credentials, and OSError where a file of
     this disk cannot be written, or read.
+
+    Tried: `memory` and `file`; gcsfs and adlfs against servers on one machine, which put an object
+    that must be new as S3 does. A file system that cannot is asked first whether the object is
+    there: of two writers at the same moment the last one's stays, which does no harm, since names
+    of objects with different bytes differ.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self._tries = Tries(url)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.url,)
@@ -103,17 +109,17 @@ class Objects(ABC):
         they do not overlap. S3 copies those of at least 8 MiB on the server, if they are there and
         their md5s are those of the file.
         """
+        if copies:
+            with self._errors(key, path, may_be_absent=True):
+                self._put_file(path, key, copies)
+                return
         with self._errors(key, path):
-            if copies:
-                with _object_may_be_absent(path):
-                    self._put_file(path, key, copies)
-                    return
             self._put_file(path, key, {})
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
         """Return the bytes of an object, or those between two positions as a slice has them; None
         where there is no object."""
-        with self._errors(key), _object_may_be_absent():
+        with self._errors(key, may_be_absent=True):
             return self._read(key, start, stop)
         return None
 
@@ -123,7 +129,7 @@ class Objects(ABC):
 
         Nothing is compared: of an object of another size, or changed meanwhile, the file is wrong.
         """
-        with self._errors(key, path), _object_may_be_absent(path):
+        with self._errors(key, path, may_be_absent=True):
             self._get_file(key, path, num_bytes)
             return True
         return False
@@ -170,9 +176,12 @@ class Objects(ABC):
             self._abort(upload)
 
     @contextmanager
-    def _errors(self, key: str, path: Path | None = None) -> Iterator[None]:
+    def _errors(
+        self, key: str, path: Path | None = None, *, may_be_absent: bool = False
+    ) -> Iterator[None]:
         """Raise what the block raises as a RemoteStoreError, but what is wrong with a file of this
-        disk, or the disk, as it is."""
+        disk, or the disk, as it is. Where an object `may_be_absent`, the block ends at one that is
+        not there, rather than its bucket."""
         try:
             yield
         except RemoteStoreError:
@@ -180,60 +189,98 @@ class Objects(ABC):
         except Exception as error:
             if is_of_this_disk(error, path):
                 raise
-            raise error_of(f"{self.url}/{key}".rstrip("/"), error) from None
+            if not may_be_absent or not isinstance(error, FileNotFoundError):
+                raise error_of(f"{self.url}/{key}".rstrip("/"), error) from None
 
-    # How one kind of server is asked. A prefix is empty, or ends with a `/`.
+    # How fsspec's file systems are asked. A prefix is empty, or ends with a `/`.
 
-    @abstractmethod
+    @property
+    def _files(self) -> Any:
+        return _file_system(os.getpid(), self.url)[0]
+
+    def _read(self, key: str, start: int, stop: int | None) -> bytes:
+        """Return bytes of an object; none behind its end. Raises: FileNotFoundError."""
+        path = self._path(key)
+        if stop is not None and stop <= start:
+            return b""  # adlfs raises a ValueError
+        try:
+            data: bytes = self._tries(lambda: self._files.cat_file(path, start=start, end=stop))
+        except Exception as error:
+            if status_of(error) != 416:  # of gcsfs and adlfs where it begins past the end
+                raise
+            return b""
+        return data
+
     def _put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
         """Put an object. Raises: FileExistsError where there is one and it must be new."""
+        path, mode = self._path(key), "create" if is_new else "overwrite"
+        if not self.url.startswith(("file:", "local:")):
+            self._tries(lambda: self._files.pipe_file(path, data, mode=mode))
+            return
+        here = Path(path)  # written whole or not at all
+        here.parent.mkdir(parents=True, exist_ok=True)
+        temporary = here.with_name(f".{here.name}.{uuid.uuid4().hex[:8]}.tmp")
+        try:
+            temporary.write_bytes(data)
+            if is_new:
+                os.link(temporary, here)
+            else:
+                temporary.replace(here)
+        finally:
+            temporary.unlink(missing_ok=True)
 
-    @abstractmethod
     def _put_file(self, path: Path, key: str, copies: Mapping[int, Piece]) -> None:
         """Put a file. Raises: FileNotFoundError where what is to be copied is not there, or has
         other bytes than the file, as far as the server tells."""
+        there = self._path(key)
+        self._tries(lambda: self._files.put_file(str(path), there))
 
-    @abstractmethod
-    def _read(self, key: str, start: int, stop: int | None) -> bytes:
-        """Return bytes of an object; none behind its end. Raises: FileNotFoundError."""
-
-    @abstractmethod
     def _get_file(self, key: str, path: Path, num_bytes: int) -> None:
-        """Write an object to a file. Raises: FileNotFoundError where there is no object."""
+        there = self._path(key)
+        self._tries(lambda: self._files.get_file(there, str(path)))
 
-    @abstractmethod
     def _copy(self, source: str, key: str, num_bytes: int) -> None:
-        """Put a copy of an object. Raises: FileNotFoundError."""
+        paths = self._path(source), self._path(key)
+        self._tries(lambda: self._files.cp_file(*paths))
 
-    @abstractmethod
     def _listed(self, prefix: str) -> Iterator[Entry]:
-        """Yield the objects whose keys begin with a prefix, in order."""
+        path = self._path(prefix).rstrip("/")
+        try:
+            found = self._tries(lambda: self._files.find(path, detail=True))
+        except FileNotFoundError:
+            return
+        for name, info in sorted(found.items()):
+            etag = str(info.get("etag") or info.get("ETag") or "").strip('"')
+            key = name[len(self._path("")) :]
+            yield Entry(key, int(info["size"]), _nanoseconds(info), etag)
 
-    @abstractmethod
     def _names(self, prefix: str) -> set[str]:
-        """Return the next parts of the keys that begin with a prefix."""
+        path = self._path(prefix).rstrip("/")
+        try:
+            found = self._tries(lambda: self._files.ls(path, detail=False))
+        except FileNotFoundError:
+            return set()
+        return {str(name).rstrip("/").rpartition("/")[2] for name in found}
 
-    @abstractmethod
     def _remove(self, keys: Sequence[str]) -> None:
         """Remove objects; those that are not there are no error."""
+
+        def remove(key: str) -> None:
+            with suppress(FileNotFoundError):
+                self._tries(lambda: self._files.rm_file(self._path(key)))
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(remove, keys))
+
+    def _path(self, key: str) -> str:
+        return f"{_file_system(os.getpid(), self.url)[1]}/{key}"
 
     def _uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield unfinished uploads in parts, of a server that leaves them to who made them."""
         return iter(())
 
-    def _abort(self, upload: Upload) -> None:  # noqa: B027 (nor has it any)
+    def _abort(self, upload: Upload) -> None:
         """Remove the parts of an upload; nothing where it has ended meanwhile."""
-
-
-@contextmanager
-def _object_may_be_absent(path: Path | None = None) -> Iterator[None]:
-    """Let the block end where an object is not there, rather than its bucket or a file of this
-    disk."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        if is_of_this_disk(error, path):
-            raise
 
 
 def _is_path_below(key: str) -> bool:
@@ -266,90 +313,6 @@ def _threads(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(AT_ONCE, thread_name_prefix="requests")
 
 
-_AT_ONCE = 16
-
-
-class FileSystemObjects(Objects):
-    """The objects of any fsspec file system but S3's, below a path. What asks it raises what it
-    raises.
-
-    Tried: `memory` and `file`; gcsfs and adlfs against servers on one machine, which put an object
-    that must be new as S3 does. A file system that cannot is asked first whether the object is
-    there: of two writers at the same moment the last one's stays, which does no harm, since names
-    of objects with different bytes differ.
-    """
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self._tries = Tries(url)
-
-    @property
-    def _files(self) -> Any:
-        return _file_system(os.getpid(), self.url)[0]
-
-    def _read(self, key: str, start: int, stop: int | None) -> bytes:
-        path = self._path(key)
-        if stop is not None and stop <= start:
-            return b""  # adlfs raises a ValueError
-        try:
-            data: bytes = self._tries(lambda: self._files.cat_file(path, start=start, end=stop))
-        except Exception as error:
-            if status_of(error) != 416:  # of gcsfs and adlfs where it begins past the end
-                raise
-            return b""
-        return data
-
-    def _put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
-        path = self._path(key)
-        if self.url.startswith(("file:", "local:")):
-            _put_here(Path(path), data, is_new=is_new)
-            return
-        mode = "create" if is_new else "overwrite"
-        self._tries(lambda: self._files.pipe_file(path, data, mode=mode))
-
-    def _put_file(self, path: Path, key: str, copies: Mapping[int, Piece]) -> None:
-        there = self._path(key)
-        self._tries(lambda: self._files.put_file(str(path), there))
-
-    def _get_file(self, key: str, path: Path, num_bytes: int) -> None:
-        there = self._path(key)
-        self._tries(lambda: self._files.get_file(there, str(path)))
-
-    def _copy(self, source: str, key: str, num_bytes: int) -> None:
-        paths = self._path(source), self._path(key)
-        self._tries(lambda: self._files.cp_file(*paths))
-
-    def _listed(self, prefix: str) -> Iterator[Entry]:
-        path = self._path(prefix).rstrip("/")
-        try:
-            found = self._tries(lambda: self._files.find(path, detail=True))
-        except FileNotFoundError:
-            return
-        for name, info in sorted(found.items()):
-            etag = str(info.get("etag") or info.get("ETag") or "").strip('"')
-            key = name[len(self._path("")) :]
-            yield Entry(key, int(info["size"]), _nanoseconds(info), etag)
-
-    def _names(self, prefix: str) -> set[str]:
-        path = self._path(prefix).rstrip("/")
-        try:
-            found = self._tries(lambda: self._files.ls(path, detail=False))
-        except FileNotFoundError:
-            return set()
-        return {str(name).rstrip("/").rpartition("/")[2] for name in found}
-
-    def _remove(self, keys: Sequence[str]) -> None:
-        def remove(key: str) -> None:
-            with suppress(FileNotFoundError):
-                self._tries(lambda: self._files.rm_file(self._path(key)))
-
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(remove, keys))
-
-    def _path(self, key: str) -> str:
-        return f"{_file_system(os.getpid(), self.url)[1]}/{key}"
-
-
 @cache
 def _file_system(process: int, url: str) -> tuple[Any, str]:
     """Return the file system of a URL and its path there; a fork has no connection of its own."""
@@ -358,20 +321,6 @@ def _file_system(process: int, url: str) -> tuple[Any, str]:
     options = {"auto_mkdir": True} if url.startswith(("file:", "local:")) else {}
     files, path = url_to_fs(url, use_listings_cache=False, **options)
     return files, str(path).rstrip("/")
-
-
-def _put_here(path: Path, data: bytes, *, is_new: bool) -> None:
-    """Write a file of this disk whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        temporary.write_bytes(data)
-        if is_new:
-            os.link(temporary, path)
-        else:
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _nanoseconds(info: dict[str, Any]) -> int:

@@ -137,15 +137,12 @@ def objects_at(url: str) -> Objects:
         from tokflow.store.remote.s3 import S3Objects  # late: a store has one kind of them
 
         return S3Objects(url)
-    from tokflow.store.remote.objects import FileSystemObjects
-
-    return FileSystemObjects(url)
+    return Objects(url)
 
 
 def cache_folder() -> str:
     """Return the folder of all places on this disk."""
-    named = os.environ.get(CACHE_VARIABLE)
-    return _resolved(named or os.path.join("~", ".cache", "tokflow"))  # noqa: PTH118
+    return _resolved(os.environ.get(CACHE_VARIABLE) or "~/.cache/tokflow")
 
 
 @cache

@@ -302,16 +302,12 @@ def note_lacking(place: Place, folders: Iterable[Path]) -> int:
     datasets: dict[str, list[Path]] = {}
     for folder in folders:
         datasets.setdefault(place.key(folder).split("/")[0], []).append(folder)
-    lacking: list[Path] = []
+    num_lacking = 0
     for dataset, outputs in datasets.items():
         sizes = {entry.key: entry.num_bytes for entry in place.objects.listed(dataset)}
-        lacking += [folder for folder in outputs if _is_lacking(place, folder, sizes)]
-    for folder in lacking:
-        note_damage(folder)
-    return len(lacking)
-
-
-def _is_lacking(place: Place, folder: Path, sizes: dict[str, int]) -> bool:
-    prefix = place.data_prefix(folder)
-    files = read_manifest(folder).files
-    return any(sizes.get(prefix + name) != entry.num_bytes for name, entry in files.items())
+        for folder in outputs:
+            prefix, files = place.data_prefix(folder), read_manifest(folder).files.items()
+            if any(sizes.get(prefix + name) != entry.num_bytes for name, entry in files):
+                note_damage(folder)
+                num_lacking += 1
+    return num_lacking

@@ -1,5 +1,6 @@
 """A store at a URL, through the folder on this disk that stands for it."""
 
+import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -159,7 +160,11 @@ class RemoteStore(Store):
         return cached_files.fetched(self.place, output, name)
 
     def bring(self, files: Iterable[tuple[Stored, str]]) -> None:
-        cached_files.fetch_all(self.place, files)
+        files = [*files]
+        away = [of for of in files if not (of[0].folder / of[1]).exists()]
+        for folder in {output.folder for output, _ in files}:
+            cache.note_use(folder)
+        for_each(lambda of: cached_files.fetched(self.place, *of), away)
 
     @contextmanager
     def fetching(self, outputs: Iterable[Stored], *, has_numbers: bool) -> Iterator[None]:
@@ -181,10 +186,15 @@ class RemoteStore(Store):
             has_ended.set()
 
     def is_far(self, output: Stored, name: str) -> bool:
-        return cached_files.is_far(output, name)
+        entry = output.manifest.files.get(name)
+        is_large = entry is not None and entry.num_bytes > cached_files.SMALL_BYTES
+        return is_large and not (output.folder / name).exists()
 
     def open_lazily(self, output: Stored, name: str) -> BinaryIO:
-        return cached_files.open_lazily(self.place, output, name)
+        if self.is_far(output, name):
+            ranges = cached_files.Ranges(self.place, output, name)
+            return cast(BinaryIO, io.BufferedReader(ranges, cached_files.READ_AHEAD))
+        return self.file(output, name).open("rb")
 
     def far_numbers(self, output: Stored, name: str, *of: Any) -> npt.NDArray[Any] | None:
         if not self.is_far(output, name):
@@ -289,16 +299,13 @@ def opened_at(url: str, *, is_alone: bool) -> tuple[RemoteStore, Path]:
     root, dataset = _nearest(url)
     store = store_at(root)
     named = store.root / url[len(root) :].lstrip("/")
-    store.refresh(_alone(named, store.root) if is_alone and dataset else store.root / dataset)
+    looked_at = store.root / dataset
+    if is_alone and dataset:  # the output that it is, or is in, or else the folder it is
+        above = (named, *named.parents[: len(named.relative_to(store.root).parts)])
+        folder = named.parent if named.name == LATEST else named
+        looked_at = next((of for of in above if is_output_name(of.name)), folder)
+    store.refresh(looked_at)
     return store, named
-
-
-def _alone(path: Path, root: Path) -> Path:
-    """Return the folder of the output that a path is, or is in, or else the one it is."""
-    for above in (path, *path.parents[: len(path.relative_to(root).parts)]):
-        if is_output_name(above.name):
-            return above
-    return path.parent if path.name == LATEST else path
 
 
 def _nearest(url: str) -> tuple[str, str]:

@@ -65,12 +65,16 @@ class S3Objects(Objects):
                 return
 
             def put(part: Part, start: int, **upload: Any) -> str:
-                if is_copied(part):
-                    answer = self._copy_part(part, **upload)
-                    _check_copy(answer, _md5(descriptor, start, _length(part)))
-                    return _etag(answer)
-                data = os.pread(descriptor, _length(part), start)
-                return str(self._ask("upload_part", Body=data, **upload)["ETag"])
+                if not is_copied(part):
+                    data = os.pread(descriptor, _length(part), start)
+                    return str(self._ask("upload_part", Body=data, **upload)["ETag"])
+                answer = self._copy_part(part, **upload)
+                # A part's ETag is its md5, but where S3 encrypts with a key of its customer: there
+                # nothing is compared. A server with other ETags gets every part sent.
+                is_told, etag = "kms" not in answer.get("ServerSideEncryption", ""), _etag(answer)
+                if is_told and etag.strip('"') != _md5(descriptor, start, _length(part)):
+                    raise FileNotFoundError("an object with the bytes that are to be copied")
+                return etag
 
             starts = itertools.accumulate(map(_length, parts), initial=0)
             puts = [partial(put, part, start) for part, start in zip(parts, starts, strict=False)]
@@ -150,26 +154,17 @@ class S3Objects(Objects):
                 ]
             )
             parts = [{"PartNumber": i, "ETag": etag} for i, etag in enumerate(etags, start=1)]
-            self._complete(key, num_bytes, UploadId=upload, MultipartUpload={"Parts": parts})
+            of = {"Key": key, "UploadId": upload, "MultipartUpload": {"Parts": parts}}
+            try:
+                self._ask("complete_multipart_upload", **of)
+            except S3Error as error:
+                # An earlier try was the one that completed it, and its answer was lost.
+                is_gone = error.code == "NoSuchUpload"
+                if not is_gone or self._ask("head_object", Key=key)["ContentLength"] != num_bytes:
+                    raise
         except BaseException:
             self._abort(Upload(key, upload, 0))
             raise
-
-    def _complete(self, key: str, num_bytes: int, **upload: Any) -> None:
-        try:
-            self._ask("complete_multipart_upload", Key=key, **upload)
-        except S3Error as error:
-            # An earlier try was the one that completed it, and its answer was lost.
-            is_gone = error.code == "NoSuchUpload"
-            if not is_gone or self._num_bytes(key) != num_bytes:
-                raise
-
-    def _num_bytes(self, key: str) -> int | None:
-        """Return the size of an object; None where there is none."""
-        try:
-            return int(self._ask("head_object", Key=key)["ContentLength"])
-        except FileNotFoundError:
-            return None
 
     def _copy_part(self, part: Part, **upload: Any) -> dict[str, Any]:
         (piece,) = part
@@ -214,17 +209,6 @@ def _room(process: int) -> BoundedSemaphore:
 
 def _etag(answer: dict[str, Any]) -> str:
     return str(answer["CopyPartResult"]["ETag"])
-
-
-def _check_copy(answer: dict[str, Any], md5: str) -> None:
-    """Raise a FileNotFoundError where a part that was copied has other bytes than the file has.
-
-    A part's ETag is its md5, but where S3 encrypts with a key of its customer: there nothing is
-    compared. A server whose ETags are something else gets every part sent.
-    """
-    is_told = "kms" not in answer.get("ServerSideEncryption", "")
-    if is_told and _etag(answer).strip('"') != md5:
-        raise FileNotFoundError("an object with the bytes that are to be copied")
 
 
 def _md5(file: int, start: int, num_bytes: int) -> str:
