@@ -131,7 +131,19 @@ def explained(error: BaseException, *, where: object) -> TokflowError:
     if isinstance(error, TokflowError):
         return error
     if isinstance(error, OSError):
-        return _explained_by_system(error, where)
+        expected, remedy = SYSTEM_ERRORS.get(
+            error.errno or 0, ("a successful system call", "fix the cause")
+        )
+        if error.filename is not None:
+            name = error.filename
+            where = os.fsdecode(name) if isinstance(name, bytes) else name or repr(name)
+        cache = stands_for_url(str(where))
+        if cache is not None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            where = Path(cache).parent
+            expected, remedy = f"{expected} of the cache of stores at URLs", _CACHE
+        is_of_system = error.errno in errno.errorcode  # those of name servers are below 0
+        found = os.strerror(error.errno) if is_of_system and error.errno else str(error)
+        return TokflowError(where=where, expected=expected, found=found, remedy=remedy)
     found = f"{type(error).__name__}: {' '.join(str(error).split())}"
     expected, remedy = "to finish without an error", _BUG
     if isinstance(error, UnicodeEncodeError):
@@ -139,22 +151,6 @@ def explained(error: BaseException, *, where: object) -> TokflowError:
     elif isinstance(error, MemoryError):
         expected = "enough memory"
         remedy = "run it where there is more, or read less at once (documents.limit)"
-    return TokflowError(where=where, expected=expected, found=found, remedy=remedy)
-
-
-def _explained_by_system(error: OSError, where: object) -> TokflowError:
-    expected, remedy = SYSTEM_ERRORS.get(
-        error.errno or 0, ("a successful system call", "fix the cause")
-    )
-    if error.filename is not None:
-        name = error.filename
-        where = os.fsdecode(name) if isinstance(name, bytes) else name or repr(name)
-    cache = stands_for_url(str(where))
-    if cache is not None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-        where = Path(cache).parent
-        expected, remedy = f"{expected} of the cache of stores at URLs", _CACHE
-    is_of_system = error.errno in errno.errorcode  # those of name servers have numbers below 0
-    found = os.strerror(error.errno) if is_of_system and error.errno else str(error)
     return TokflowError(where=where, expected=expected, found=found, remedy=remedy)
 
 

@@ -123,17 +123,14 @@ def printable(text: str, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(of if _is_shown(of) or of in keep else repr(of)[1:-1] for of in text)
+    keep += _JOINERS
+    is_kept = [of.isprintable() or of in keep or unicodedata.category(of) == "Zs" for of in text]
+    return "".join(of if kept else repr(of)[1:-1] for of, kept in zip(text, is_kept, strict=True))
 
 
 def clipped(text: str, num_chars: int) -> str:
     """Return a text or, where it is longer, its beginning and an ellipsis."""
     return text if len(text) <= num_chars else f"{text[: num_chars - 1]}…"
-
-
-def _is_shown(character: str) -> bool:
-    is_space = unicodedata.category(character) == "Zs"
-    return character.isprintable() or is_space or character in _JOINERS
 
 
 def viewer_command(export: str) -> str:

@@ -203,7 +203,7 @@ class DocumentTable:
 
 _tables: dict[tuple[str, bool], dict[str, DocumentTable]] = {}
 """Cached tables of the last order, by cache key and part."""
-clear_when_damaged(_tables.clear)
+clear_when_damaged.append(_tables.clear)
 
 
 def make_shuffled(
@@ -352,7 +352,7 @@ class _PackedGroup:
 
 _packed_groups: dict[tuple[tuple[str, bool], str, str, int], _PackedGroup] = {}
 """Packed groups by the key of the order, the packing, the part and the number."""
-clear_when_damaged(_packed_groups.clear)
+clear_when_damaged.append(_packed_groups.clear)
 
 
 PackedFile: TypeAlias = FileSequences | DocumentGroup

@@ -256,7 +256,14 @@ def _serve(
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the pool hears of it, too
     signal.signal(signal.SIGTERM, _end)
-    end_with_parent()
+    parent = parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:  # at once where it was killed
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
     if has_one_core:
         be_worker()
 
@@ -361,18 +368,6 @@ def stop(processes: Sequence[BaseProcess]) -> None:
         process.join(max(0.0, until - time.monotonic()))
         process.kill()
         process.join(STOP_SECONDS)
-
-
-def end_with_parent() -> None:
-    """Let this process end at once where its parent was killed."""
-    parent = parent_process()
-    assert parent is not None
-
-    def end() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=end, daemon=True).start()
 
 
 def end_with_starter() -> None:

@@ -169,7 +169,14 @@ class _Map(Generic[T]):
     ) -> Iterator[tuple[T, R | Exception]]:
         tasks = iter(tasks)
         while True:
-            self._send_more(make, tasks)
+            cores = int(self._ray.cluster_resources().get("CPU", 0))
+            room = max(1, cores * SENT_PER_CORE)
+            room = min(room, self._jobs or room) - len(self._sent)
+            while room > 0 and self._again:  # what was lost goes first
+                self._send(self._again.popleft())
+                room -= 1
+            for task in islice(tasks, max(0, room)):
+                self._send(self._packed(make, task))
             if not self._sent:
                 return
             refs = list(self._sent)  # those that have ended, after a second at most
@@ -191,17 +198,6 @@ class _Map(Generic[T]):
                 self._ray.cancel(ref)
         if refs:
             self._ray.wait(refs, num_returns=len(refs), timeout=STOP_SECONDS)
-
-    def _send_more(self, make: Make[T, Any], tasks: Iterator[T]) -> None:
-        """Send what was lost, then new tasks, as many as the cluster has room for now."""
-        cores = int(self._ray.cluster_resources().get("CPU", 0))
-        room = max(1, cores * SENT_PER_CORE)
-        room = min(room, self._jobs or room) - len(self._sent)
-        while room > 0 and self._again:
-            self._send(self._again.popleft())
-            room -= 1
-        for task in islice(tasks, max(0, room)):
-            self._send(self._packed(make, task))
 
     def _packed(self, make: Make[T, Any], task: T) -> _Sent[T]:
         """Return a task as it is sent; a value that tasks share goes to each node once."""

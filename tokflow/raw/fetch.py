@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tokflow.errors import FetchError, RawFileError
 from tokflow.raw.files import RawFile, hash_files
 from tokflow.raw.hashes import Progress, stamp_of
-from tokflow.raw.listing import ASKED_AT_ONCE, RawSource, check_key, check_outside
+from tokflow.raw.listing import ASKED_AT_ONCE, RawSource
 from tokflow.raw.remote import (
     Access,
     RemoteVersion,
@@ -76,9 +76,6 @@ def read_raw_files(
     store.
     """
     sources = list(sources)
-    for source in sources:
-        check_outside(source, store)
-        check_key(source.key)
     local = {source.key: Path(source.url) for source in sources if source.is_local}
     files = hash_files(local, store=store, progress=progress, rehash=rehash, reads_once=reads_once)
     how = _Fetching(store, of or Store(store), progress, offline, rehash, as_read)

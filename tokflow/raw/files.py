@@ -69,11 +69,6 @@ class RawFile:
         return self.path.sha256() if isinstance(self.path, HashedFile) else self.digest
 
     @property
-    def is_hashed(self) -> bool:
-        """True if its sha256 is known."""
-        return not isinstance(self.path, HashedFile) or self.path.is_hashed
-
-    @property
     def num_bytes(self) -> int:
         """Size when it was hashed."""
         return self.stamp.num_bytes
@@ -233,7 +228,7 @@ class RawPartition:
     @property
     def is_hashed(self) -> bool:
         """True if the sha256 of all files is known."""
-        return all(file.is_hashed for file in self.files)
+        return all(of.is_hashed for of in self.paths if isinstance(of, HashedFile))
 
     @property
     def by_stamp(self) -> "RawPartition":

@@ -183,12 +183,20 @@ def find_splits(
     below = [path.removeprefix(within) for path in paths if path.startswith(within)]
     patterns = _patterns(fields.get("data_files"), below, where=where)
     found = {split: _matching(below, each) for split, each in patterns.items()}
-    kept, left_out = _of_one_format(found)
+    formats = {path: format_of_name(basename(path)) for files in found.values() for path in files}
+    num_files = Counter(formats[path] for files in found.values() for path in files)
+    most = max(_FAVOURITES, key=lambda format_: num_files[format_])
+    kept = {split: [of for of in files if formats[of] == most] for split, files in found.items()}
+    left_out = {
+        path: f"{format_}, where most files are {most}"
+        for path, format_ in formats.items()
+        if format_ not in (None, most)
+    }
     if not card.get("configs"):
         taken = {path for files in found.values() for path in files}
         others = (path for path in below if path not in taken and basename(path) not in _IGNORED)
         left_out |= {path: OF_NO_SPLIT for path in others if format_of_name(basename(path))}
-    if not kept:
+    if not any(kept.values()):
         raise ConfigError(
             where=where,
             expected="data files of a format that documents are read from",
@@ -197,28 +205,9 @@ def find_splits(
             "hub has many datasets as parquet",
         )
     return SourceSplits(
-        {split: tuple(within + path for path in files) for split, files in kept.items()},
+        {split: tuple(within + path for path in files) for split, files in kept.items() if files},
         {within + path: reason for path, reason in left_out.items()},
     )
-
-
-def _of_one_format(
-    splits: Mapping[str, tuple[str, ...]],
-) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the files of each split in the most common format, and reasons to leave out others."""
-    formats = {path: format_of_name(basename(path)) for files in splits.values() for path in files}
-    num_files = Counter(formats[path] for files in splits.values() for path in files)
-    most = max(_FAVOURITES, key=lambda format_: num_files[format_])
-    kept = {
-        split: tuple(path for path in files if formats[path] == most)
-        for split, files in splits.items()
-    }
-    left_out = {
-        path: f"{format_}, where most files are {most}"
-        for path, format_ in formats.items()
-        if format_ not in (None, most)
-    }
-    return {split: files for split, files in kept.items() if files}, left_out
 
 
 def _config_of(

@@ -89,7 +89,7 @@ KEPT_BYTES = 4_000
 """Size of a spans.parquet of few rows, which take 3 kB."""
 
 _kept_part = lru_cache(2**14)(read_part)
-clear_when_damaged(_kept_part.cache_clear)
+clear_when_damaged.append(_kept_part.cache_clear)
 
 
 @dataclass(frozen=True, slots=True)

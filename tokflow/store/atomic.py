@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Protocol
 
 from tokflow.errors import TokflowError
-from tokflow.store.links import LATEST, forget_copies, freed_bytes, named_by
+from tokflow.store.links import LATEST, LINKED_BYTES, forget_copies, freed_bytes, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     OWN_FOLDER,
+    RUN_NAME,
     is_complete,
     is_output_name,
     read_manifest,
@@ -297,6 +298,21 @@ def is_alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def sync_all(temporary: Path) -> None:
+    """Put a folder and all in it on disk, except the run's log, on which nothing depends. Nobody
+    may write any more to its large files, which may come to be in another output, too."""
+    own = str(temporary / OWN_FOLDER)
+    run = str(temporary / RUN_NAME)
+    for inner, _, names in os.walk(temporary, topdown=False):
+        for path in (f"{inner}{os.sep}{name}" for name in names):
+            status = os.stat(path)  # noqa: PTH116 (of many files: a Path costs as much again)
+            if status.st_size >= LINKED_BYTES and inner != own:
+                os.chmod(path, status.st_mode & 0o555)  # noqa: PTH101 (as above)
+            if path != run:
+                sync(path)
+        sync(inner)
 
 
 def sync(path: Path | str) -> None:

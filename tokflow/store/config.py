@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, cast, get_args
@@ -245,8 +245,18 @@ def explained(
     """
     problems = error.errors(include_url=False)
     unknown = [each["loc"][-1] for each in problems if each["type"] in _UNKNOWN_KEY]
+
+    def right_place(key: object) -> str | None:  # of one that is a section's
+        sections = [
+            f"under `{name}`" if kind is field.annotation else f"into an entry of `{name}`"
+            for name, field in fields.items()
+            for kind in (field.annotation, *get_args(field.annotation))
+            if isinstance(kind, type) and issubclass(kind, Config) and kind.has_key(key)
+        ]
+        return f"put it {' or '.join(sections)}" if sections else None
+
     try:
-        check_keys(unknown, fields, where="", remedy_of=partial(_right_place, fields=fields))
+        check_keys(unknown, fields, where="", remedy_of=right_place)
     except ConfigError as of_key:
         return of_key
     first, loc = problems[0], problems[0]["loc"]
@@ -274,17 +284,6 @@ def explained(
         found=repr(meant[0]["input"]),
         remedy=next(filter(None, remedies), "correct it"),
     )
-
-
-def _right_place(key: object, fields: Mapping[str, FieldInfo]) -> str | None:
-    """Return where a key belongs that is one of a section; None where no section has it."""
-    sections = [
-        f"under `{name}`" if kind is field.annotation else f"into an entry of `{name}`"
-        for name, field in fields.items()
-        for kind in (field.annotation, *get_args(field.annotation))
-        if isinstance(kind, type) and issubclass(kind, Config) and kind.has_key(key)
-    ]
-    return f"put it {' or '.join(sections)}" if sections else None
 
 
 def _expected(problem: ErrorDetails, field: FieldInfo) -> str:

@@ -21,8 +21,8 @@ T = TypeVar("T")
 MAX_NAMED = 20
 """Damaged files that an error lists."""
 
-_caches: list[Callable[[], object]] = []
-"""Functions that clear what this process keeps of files it has read."""
+clear_when_damaged: list[Callable[[], object]] = []
+"""Functions that empty caches of this process of what it has read in files of outputs."""
 
 
 class Copies(Protocol):
@@ -68,12 +68,6 @@ def once_more(make: Callable[[], T]) -> T:
         return make()
     except ReadAgainError:
         return make()
-
-
-def clear_when_damaged(clear: Callable[[], object]) -> None:
-    """Call a function, which empties a cache of this process, whenever a damaged file is found:
-    what is cached may have been read from it."""
-    _caches.append(clear)
 
 
 @dataclass(eq=False)
@@ -307,7 +301,7 @@ def _raise_damage(
             problems.append(problem)
             can_come.append(is_copy)
     if problems:
-        for clear in _caches:
+        for clear in clear_when_damaged:
             clear()
         kind = ReadAgainError if all(can_come) else CorruptOutputError
         first, *others = problems

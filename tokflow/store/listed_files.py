@@ -13,10 +13,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, explained
-from tokflow.store.manifest import OWN_FOLDER, FileEntry, Manifest, checksum, has_its_digest
+from tokflow.store.manifest import (
+    MANIFEST_NAME,
+    OWN_FOLDER,
+    RUN_NAME,
+    FileEntry,
+    Manifest,
+    checksum,
+    has_its_digest,
+)
 
 NOT_OF_FILE = {errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE}
 """Errors of reading a file that its removal does not fix."""
+
+
+def unlisted_files(folder: Path, manifest: Manifest) -> list[str]:
+    """Return the names of files in the folder of an output that are neither listed by its manifest
+    nor tokflow's own, sorted."""
+    listed = {*manifest.files, MANIFEST_NAME, RUN_NAME, *BESIDE}
+    listed |= manifest.dropped.keys()  # which a killed process may have left
+    found = (of for of in folder.rglob("*") if of.is_symlink() or not of.is_dir())
+    return sorted({of.relative_to(folder).as_posix() for of in found} - listed)
 
 
 def broken_files(folder: Path, manifest: Manifest) -> list[CorruptOutputError]:

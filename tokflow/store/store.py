@@ -21,11 +21,10 @@ from tokflow.store import atomic, links
 from tokflow.store.config import expanded
 from tokflow.store.dropping import drop_here
 from tokflow.store.integrity import ReadAgainError, Stored, given
-from tokflow.store.listed_files import BESIDE, Stamp, broken_files
+from tokflow.store.listed_files import Stamp, broken_files, unlisted_files
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     OWN_FOLDER,
-    RUN_NAME,
     Manifest,
     Recipe,
     damaged,
@@ -156,12 +155,8 @@ class Store:
         return [[*broken_files(of.folder, of.manifest)] for of in outputs]
 
     def unlisted(self, output: "StoredOutput") -> list[str]:
-        """Return the names of files in the folder of an output that are neither listed by its
-        manifest nor tokflow's own, sorted."""
-        listed = {*output.manifest.files, MANIFEST_NAME, RUN_NAME, *BESIDE}
-        listed |= output.manifest.dropped.keys()  # which a killed process may have left
-        found = (of for of in output.folder.rglob("*") if of.is_symlink() or not of.is_dir())
-        return sorted({of.relative_to(output.folder).as_posix() for of in found} - listed)
+        """Return the names of files in the folder of an output that its manifest does not list."""
+        return unlisted_files(output.folder, output.manifest)
 
     def marks(self, folder: Path, manifest: Manifest) -> object:
         """Return a value that changes as soon as a file of an output does."""
@@ -233,18 +228,8 @@ class Store:
     # Outputs are written.
 
     def put(self, temporary: Path, folder: Path) -> None:
-        """Put what is in a temporary folder where it cannot be lost, before it takes its name; here
-        on the disk, except the run's log, on which nothing depends. Nobody may write any more to
-        its large files, which may come to be in another output, too."""
-        own, run = str(temporary / OWN_FOLDER), str(temporary / RUN_NAME)
-        for inner, _, names in os.walk(temporary, topdown=False):
-            for path in (f"{inner}{os.sep}{name}" for name in names):
-                status = os.stat(path)  # noqa: PTH116 (of many files: a Path costs as much again)
-                if status.st_size >= links.LINKED_BYTES and inner != own:
-                    os.chmod(path, status.st_mode & 0o555)  # noqa: PTH101 (as above)
-                if path != run:
-                    atomic.sync(path)
-            atomic.sync(inner)
+        """Put what is in a temporary folder where it cannot be lost, before it takes its name."""
+        atomic.sync_all(temporary)
 
     def link_equal(self, temporary: Path, folder: Path) -> None:
         """Let files in a temporary folder, just before it takes its name, be links to equal ones of

@@ -56,9 +56,15 @@ def walk(store: Store, folder: Path) -> Iterator[StoredOutput | Unreadable]:
     for path in (of for of in paths if not of.name.startswith(".") and of.is_dir()):
         if path.is_symlink():
             if path.name != LATEST:
-                yield Unreadable(path, _not_followed(path))
-        elif (found := look_at(store, path)) is not None:
-            yield found
+                refusal = MissingOutputError(
+                    where=path,
+                    expected="a folder",
+                    found=f"a link to {path.readlink()}, which is not followed",
+                    remedy="name the folder that it leads to",
+                )
+                yield Unreadable(path, refusal)
+        elif (output := look_at(store, path)) is not None:
+            yield output
         else:
             yield from walk(store, path)
 
@@ -164,15 +170,6 @@ def look_at(store: Store, folder: Path) -> StoredOutput | Unreadable | None:
         return store.read(folder) if is_output else None
     except (OSError, CorruptOutputError, ForeignOutputError) as error:
         return Unreadable(folder, error)
-
-
-def _not_followed(link: Path) -> MissingOutputError:
-    return MissingOutputError(
-        where=link,
-        expected="a folder",
-        found=f"a link to {link.readlink()}, which is not followed",
-        remedy="name the folder that it leads to",
-    )
 
 
 def open_store(store: str | Path) -> Store:

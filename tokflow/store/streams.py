@@ -7,10 +7,10 @@ import os
 import shutil
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 from tokflow.store.manifest import FileEntry
 
@@ -37,7 +37,7 @@ def copy_rest(source: BinaryIO, file: BinaryIO) -> None:
     shutil.copyfileobj(source, file)
 
 
-class HashedWriter:
+class HashedWriter(AbstractContextManager["HashedWriter"]):
     """A new file, whose size and sha256 are known once it is closed.
 
     Hashing and syncing leave the interpreter free, and have a thread each beside the writer's:
@@ -117,9 +117,6 @@ class HashedWriter:
     def tell(self) -> int:
         """Return how many bytes were written."""
         return self._num_bytes
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         """Write and hash what is left. Raises: what hashing or syncing raised."""

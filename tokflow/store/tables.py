@@ -7,6 +7,7 @@ functions here share the buffers they are given.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
-class TableWriter:
+class TableWriter(AbstractContextManager["TableWriter"]):
     """Writes a parquet file, hashed, in row groups that do not depend on how its rows come.
 
     Every group but the last has `rows_per_group` rows, and those that `end_group` ends earlier.
@@ -52,9 +53,6 @@ class TableWriter:
         self._tables: list[pa.Table] = []
         self._num_rows = 0
         self._has_group = False
-
-    def __enter__(self) -> "TableWriter":
-        return self
 
     def __exit__(self, *error: object) -> None:
         with self._file, self._writer:

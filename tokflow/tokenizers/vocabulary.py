@@ -234,7 +234,7 @@ def added_tokens(tokenizer: Tokenizer) -> Mapping[str, int]:
     return {token["content"]: token["id"] for token in fields}
 
 
-clear_when_damaged(added_tokens.cache_clear)
+clear_when_damaged.append(added_tokens.cache_clear)
 
 
 def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
@@ -270,7 +270,7 @@ def id_of_unknown(tokenizer: Tokenizer) -> int | None:
     return vocab.get(name) if isinstance(vocab, dict) else None
 
 
-clear_when_damaged(id_of_unknown.cache_clear)
+clear_when_damaged.append(id_of_unknown.cache_clear)
 
 
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")

@@ -188,7 +188,7 @@ def places_of(tokenizer: Tokenizer) -> TokenPlaces:
     return TokenPlaces(tokenizer)
 
 
-clear_when_damaged(places_of.cache_clear)
+clear_when_damaged.append(places_of.cache_clear)
 
 
 def _is_joined(

@@ -327,7 +327,11 @@ def make_room(base: Path) -> None:
             return
         too_much, recent = taken - 0.9 * limit, time.time() - KEPT_SECONDS
         for each in sorted(outputs, key=lambda each: each.used):
-            if too_much > 0 and each.used <= recent and _let_go(each):
+            status = _status(each.folder)
+            is_used = each.used > recent or (status is not None and status.st_mtime > each.used)
+            if too_much > 0 and not is_used:
+                for path in each.files:
+                    path.unlink(missing_ok=True)
                 too_much -= each.num_bytes
         in_use = [of for each in outputs if each.used > recent for of in _of_export(each)]
         for path, status in sorted(in_use, key=lambda of: of[1].st_mtime):
@@ -347,16 +351,6 @@ def _of_export(output: _Cached) -> list[tuple[Path, os.stat_result]]:
                 of for of in found if of[0].parent.name != OWN_FOLDER and of[0].suffix != ".part"
             ]
     return []
-
-
-def _let_go(output: _Cached) -> bool:
-    """Remove the files of an output unless it is used now; return whether it was done."""
-    status = _status(output.folder)
-    if status is not None and status.st_mtime > output.used:
-        return False
-    for path in output.files:
-        path.unlink(missing_ok=True)
-    return True
 
 
 def _cached(base: Path) -> Iterator[_Cached]:

@@ -48,9 +48,15 @@ def publish(place: Place, temporary: Path, folder: Path) -> None:
         entry = files.get(name)
         if entry is not None and entry.sha256 in in_segments:
             place.objects.copy(in_segments[entry.sha256], prefix + name, entry.num_bytes)
-        else:
-            path = temporary / name
-            place.objects.put_file(path, prefix + name, _copied(place, path, equal.get(name)))
+            return
+        new, copied = temporary / name, dict[int, Piece]()
+        whole = [CopiedRange(0, of, 0, new.stat().st_size) for of in equal.get(name, ())[:1]]
+        for each in whole or copies_in(new):  # objects that have ranges of it
+            is_here = each.path.is_relative_to(place.root)
+            if is_here and (inside := place.output_folder(each.path)) is not None:
+                start, stop = each.start_there, each.start_there + each.num_bytes
+                copied[each.start] = Piece(key_of(place, inside, each.path), start, stop)
+        place.objects.put_file(new, prefix + name, copied)
 
     def put_lacking() -> None:
         there = {entry.key for entry in place.objects.listed(prefix.rstrip("/"))}
@@ -64,19 +70,6 @@ def publish(place: Place, temporary: Path, folder: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         keep_manifest(temporary, there)
     note_bytes(manifest.num_bytes)
-
-
-def _copied(place: Place, new: Path, equal: Sequence[Path] | None) -> dict[int, Piece]:
-    """Return the objects of a place that have ranges of a new file, by where they begin in it;
-    `equal`: files that should have all of it."""
-    found = {}
-    copies = [CopiedRange(0, equal[0], 0, new.stat().st_size)] if equal else copies_in(new)
-    for each in copies:
-        is_here = each.path.is_relative_to(place.root)
-        if is_here and (folder := place.output_folder(each.path)) is not None:
-            key = key_of(place, folder, each.path)
-            found[each.start] = Piece(key, each.start_there, each.start_there + each.num_bytes)
-    return found
 
 
 def _in_segments(place: Place, folder: Path) -> dict[str, str]:

@@ -6,7 +6,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -58,7 +58,11 @@ class S3Objects(Objects):
         with path.open("rb") as file:
             descriptor = file.fileno()
             num_bytes = os.fstat(descriptor).st_size
-            parts = parts_of(_with_copies(num_bytes, copies))
+            pieces, position = [], 0  # copies, and ranges of the file between them
+            for begin, piece in sorted(copies.items()):
+                pieces += [Piece("", position, begin), piece]
+                position = begin + len(piece)
+            parts = parts_of([*pieces, Piece("", position, num_bytes)])
             if len(parts) <= 1 and not any(map(is_copied, parts)):
                 with _room(os.getpid()) if num_bytes > _SMALL_BYTES else nullcontext():
                     self._put(key, file.read())
@@ -158,9 +162,11 @@ class S3Objects(Objects):
             try:
                 self._ask("complete_multipart_upload", **of)
             except S3Error as error:
-                # An earlier try was the one that completed it, and its answer was lost.
-                is_gone = error.code == "NoSuchUpload"
-                if not is_gone or self._ask("head_object", Key=key)["ContentLength"] != num_bytes:
+                found = None
+                if error.code == "NoSuchUpload":  # for an earlier try completed it, unanswered
+                    with suppress(FileNotFoundError):
+                        found = self._ask("head_object", Key=key)["ContentLength"]
+                if found != num_bytes:
                     raise
         except BaseException:
             self._abort(Upload(key, upload, 0))
@@ -228,16 +234,6 @@ def _nanoseconds(modified: datetime, etag: str) -> int:
 
 def _length(part: Part) -> int:
     return sum(map(len, part))
-
-
-def _with_copies(num_bytes: int, copies: Mapping[int, Piece]) -> Iterator[Piece]:
-    """Yield what a file of so many bytes consists of: copies, and ranges of itself between them."""
-    position = 0
-    for start, piece in sorted(copies.items()):
-        yield Piece("", position, start)
-        yield piece
-        position = start + len(piece)
-    yield Piece("", position, num_bytes)
 
 
 def ranges_of(num_bytes: int) -> Iterator[tuple[int, int]]:

@@ -155,7 +155,7 @@ def open_engine(
     return GatedEngine(engine=reference, reason=difference)
 
 
-clear_when_damaged(open_engine.cache_clear)
+clear_when_damaged.append(open_engine.cache_clear)
 
 
 def _tried_rule(

@@ -117,7 +117,7 @@ def open_tiktoken(tokenizer: Tokenizer) -> "tiktoken.Encoding":
     )
 
 
-clear_when_damaged(open_tiktoken.cache_clear)
+clear_when_damaged.append(open_tiktoken.cache_clear)
 
 
 if TYPE_CHECKING:
