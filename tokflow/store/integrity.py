@@ -28,8 +28,11 @@ clear_when_damaged: list[Callable[[], object]] = []
 class Copies(Protocol):
     """A store, as far as its files are compared."""
 
-    root: Path
     is_cached: bool
+
+    @property
+    def root(self) -> Path:
+        """The folder of its outputs on this disk."""
 
     def bring(self, files: "Iterable[tuple[Stored, str]]") -> None:
         """Bring files of outputs to this disk."""

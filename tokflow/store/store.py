@@ -33,11 +33,15 @@ from tokflow.store.manifest import (
 )
 
 
+@dataclass(frozen=True, repr=False)
 class Store:
     """Outputs below a folder of this disk, all of them here.
 
     Stores of the same folder are equal. Goes to another process as the name of its folder.
     """
+
+    root: Path
+    """The folder of the outputs on this disk."""
 
     is_cached = False
     """Whether its files on this disk are copies in a cache, which come when they are asked for and
@@ -48,10 +52,6 @@ class Store:
 
     sample_bytes = 2**29
     """Most bytes read of its files to draw a sample of all: a second or two."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        """The folder of the outputs on this disk."""
 
     @property
     def name(self) -> str:
@@ -66,15 +66,6 @@ class Store:
     def at(self, base: Path) -> "Store":
         """Return the store whose folder, if it is relative, begins at another."""
         return Store((base / expanded(self.root)).resolve())
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, Store) and self.root == other.root
-
-    def __hash__(self) -> int:
-        return hash(self.root)
-
-    def __reduce__(self) -> Any:
-        return Store, (self.root,)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -57,20 +58,19 @@ def store_at(url: str) -> "RemoteStore":
     """
     place = place_at(url)
     cache.limit_of(Path(cache_folder()))
-    return RemoteStore(place)
+    return RemoteStore(place.root, place)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class RemoteStore(Store):
     """Outputs at a URL. Their manifests are on this disk as `refresh` found them; their files come
     when they are asked for, and go when the cache is full."""
 
+    place: Place
+
     is_cached = True
     checked_at_once = 64
     sample_bytes = 2**26
-
-    def __init__(self, place: Place) -> None:
-        super().__init__(place.root)
-        self.place = place
 
     def __reduce__(self) -> Any:
         return store_at, (self.place.url,)
