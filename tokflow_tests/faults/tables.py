@@ -96,18 +96,18 @@ def _one_body(
 
 
 def kills(given: Given, server: ObjectStore, choose: random.Random) -> Trials:
-    """A writer killed behind every third PUT; another machine goes on."""
-    count = given.requests["PUT"] + given.requests["PART"]
-    for first in range(3, count, 3):
-        yield f"killed behind PUT {first}", partial(_killed, given, server, first)
+    """A writer killed at some of its requests, before they are done or behind; another machine goes
+    on."""
+    for first in range(1, given.requests.total(), 7):
+        done: Failure = choose.choice(["drop", "reset"])
+        when = "behind" if done == "reset" else "before"
+        yield f"killed {when} request {first}", partial(_killed, given, server, done, first)
 
 
-def _killed(given: Given, server: ObjectStore, first: int) -> str | None:
+def _killed(given: Given, server: ObjectStore, done: Failure, first: int) -> str | None:
     store = server.with_new_bucket()
     writer = _machine(given, store)
-    store.fail(
-        "reset", "P[UA][TR]*", first=first, then=lambda: os.kill(writer.pid or 0, signal.SIGKILL)
-    )
+    store.fail(done, first=first, then=lambda: os.kill(writer.pid or 0, signal.SIGKILL))
     writer.start()
     writer.join(120)
     if writer.exitcode != -signal.SIGKILL:

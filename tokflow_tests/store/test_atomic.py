@@ -192,14 +192,6 @@ def test_what_a_newer_tokflow_made_is_never_replaced(tmp_path: Path):
     assert (tmp_path / "out" / "data").read_text() == "theirs"
 
 
-def test_a_finished_folder_is_never_replaced(tmp_path: Path):
-    write(tmp_path / "out", "first")
-
-    write(tmp_path / "out", "second")
-
-    assert (tmp_path / "out" / "data").read_text() == "first"
-
-
 def test_every_file_is_on_disk_before_its_folder_takes_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -270,20 +262,6 @@ def test_a_folder_that_cannot_take_its_name_keeps_no_other_from_it(tmp_path: Pat
     assert [type(error) for error in errors.values()] == [ForeignOutputError]
     assert list(errors) == [tmp_path / "b"]
     assert names_in(tmp_path) == ["a", "b", "c"]
-
-
-def write_two_and_fail(folder: Path) -> None:
-    with NewFolders() as new:
-        for name in "ab":
-            write_in(new, folder / name / "out")
-        raise KeyboardInterrupt
-
-
-def test_of_folders_that_are_not_committed_nothing_is_left(tmp_path: Path):
-    with pytest.raises(KeyboardInterrupt):
-        write_two_and_fail(tmp_path / "deep")
-
-    assert names_in(tmp_path) == []
 
 
 def write_half_a_file(path: Path) -> None:

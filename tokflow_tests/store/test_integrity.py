@@ -1,6 +1,5 @@
 """A damaged file of a store is named by who reads it, and nothing is made from it."""
 
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,6 @@ from tokflow.store.integrity import Reading
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.chats import CHATS, chat_dataset, write_chats
 from tokflow_tests.disks import flip
-from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, copy_of, declare
 
 TEXTS = {"a.jsonl": ["one", "two", "three"]}
@@ -127,20 +125,6 @@ def test_no_tokens_are_made_with_a_flipped_tokenizer(
 
     assert (failed.stage, failed.name) == ("tokens", "more.jsonl")
     assert str(failed.error).startswith(damage(path))
-
-
-def test_the_run_after_the_damaged_folder_is_removed_mends_it(
-    dataset: Dataset, next_run: Callable[[], None], tmp_path: Path
-):
-    whole = content(dataset.folder)
-    path = flip(file_of(dataset, "tokens.bin"))
-    next_run()
-    assert build_dataset(declare(tmp_path / "copy", **{**FIRST, "exports": ["npy"]})).failed
-
-    shutil.rmtree(path.parent)
-    build(dataset)
-
-    assert content(dataset.folder) == whole
 
 
 def test_a_file_that_is_written_to_while_it_is_read_is_found(dataset: Dataset):

@@ -27,6 +27,8 @@ class Site:
     """The code of an error."""
     checksum: str = ""
     """The CRC32 that the first answer names."""
+    kind: str = "binary/octet-stream"
+    """The Content-Type."""
 
 
 @pytest.fixture
@@ -50,6 +52,7 @@ def serving(site: Site, tls=None) -> Iterator[Site]:
             body = f"<Error><Code>{site.refusal}</Code></Error>" if site.refusal else body
             self.send_response(400 if site.refusal else 200)
             self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Type", site.kind)
             if site.checksum and len(site.asked) == 1:
                 self.send_header("x-amz-checksum-crc32", site.checksum)
             self.end_headers()
@@ -178,3 +181,16 @@ def test_pages_of_a_listing_follow_each_other(object_store: ObjectStore):
     assert [[each["Key"] for each in page["Contents"]] for page in pages] == [
         ["a", "b"], ["c", "d"], ["e"]
     ]  # fmt: skip
+
+
+def test_an_endpoint_that_answers_with_a_web_page_is_named_soon(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("FSSPEC_S3_ANON", "true")
+    site.kind = "text/html; charset=utf-8"
+
+    with pytest.raises(RemoteStoreError, match="web page") as raised:
+        objects_at("s3://bucket/store").names("")
+
+    assert f"AWS_ENDPOINT_URL={site.url}," in raised.value.remedy
+    assert len(site.asked) == requests.FIRST_TRIES

@@ -14,7 +14,7 @@ from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.store.integrity import check_files
-from tokflow.store.remote.cached_files import alone, part_path
+from tokflow.store.remote.cached_files import alone
 from tokflow.store.remote.publication import remove_published
 from tokflow_tests.object_store import ObjectStore, another_machine
 from tokflow_tests.outputs import fetched, place_of
@@ -142,26 +142,6 @@ def test_all_that_want_files_of_an_output_that_was_removed_are_told_so(
         errors = [of.exception() for of in [pool.submit(fetched, folder / of) for of in names]]
     assert {type(error) for error in errors} == {MissingOutputError}, errors
     assert not folder.exists()
-
-
-def test_who_comes_first_writes_and_who_waited_finds_the_file(tmp_path: Path):
-    path, seen = tmp_path / "new" / "tokens.bin", []
-
-    def wait() -> None:
-        with alone(path) as part:
-            seen.append(part)
-
-    with alone(path) as part:
-        assert part == part_path(path)
-        waiting = threading.Thread(target=wait)
-        waiting.start()
-        part.write_bytes(b"all of it")
-        assert seen == []
-        part.replace(path)
-    waiting.join()
-
-    assert seen == [None]
-    assert [*path.parent.iterdir()] == [path]
 
 
 def test_where_the_first_gave_up_the_next_has_the_file_of_that_name_to_itself(tmp_path: Path):
