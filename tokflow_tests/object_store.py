@@ -36,19 +36,9 @@ Kind = Literal[
 """Requests by what they ask for: BEGIN to UPLOADS are of multipart uploads, LIST of objects."""
 
 Failure = Literal[
-    "403",
-    "404",
-    "409",
-    "412",
-    "500",
-    "503",
-    "error in 200",
-    "drop",
-    "reset",
-    "truncate",
-    "flip",
+    "403", "404", "409", "412", "500", "503", "error in 200", "drop", "reset", "truncate", "flip",
     "slow",
-]
+]  # fmt: skip
 """Answers with an error (`error in 200`: in the body of what begins as a success), connections that
 break before (`drop`) or after (`reset`) the request was carried out or in the middle of the body,
 one bit of the body that is another (and no checksum beside it that tells), and slow answers."""

@@ -51,6 +51,11 @@ class Server:
     requests: list[str] = field(default_factory=list)
     num_sent: int = 0
     """Bytes of the file that were sent."""
+    moved_to: str = ""
+    """Where requests for /moved are led; `#` stands for their number."""
+    asked: list[str] = field(default_factory=list)
+    """Methods and what they named."""
+    hosts: list[str | None] = field(default_factory=list)
     authorizations: list[str | None] = field(default_factory=list)
     resumed: threading.Event = field(default_factory=threading.Event)
     port: int = 0
@@ -81,9 +86,17 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, body: bytes):
         spec, wanted = self.spec, self.headers.get("Range", "")
         spec.requests.append(f"{self.command} {wanted}".strip())
+        spec.asked.append(f"{self.command} {self.path}")
+        spec.hosts.append(self.headers.get("Host"))
         spec.authorizations.append(self.headers.get("Authorization"))
         assert self.headers["Accept-Encoding"] == "identity"
         self.close_connection = True
+        if self.path.endswith("/moved"):
+            self.send_response(302)
+            self.send_header("Location", spec.moved_to.replace("#", str(len(spec.asked))))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         status = spec.statuses.pop(0) if spec.statuses else 200
         if self.command == "HEAD" and not spec.has_head:
             status = 403

@@ -2,8 +2,6 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from itertools import cycle
 from pathlib import Path
 
@@ -12,52 +10,20 @@ import urllib3
 
 from tokflow.errors import RawFileError
 from tokflow.raw import RawSource
-from tokflow_tests.raw.fetching import read_raw_file
-from tokflow_tests.raw.servers import make_certificate, needs_openssl, running
-
-
-@dataclass
-class Site:
-    """A server of one file, which redirects requests for /moved."""
-
-    port: int
-    moved_to: str = ""
-    asked: list[str] = field(default_factory=list)
-    authorizations: list[str | None] = field(default_factory=list)
-    hosts: list[str | None] = field(default_factory=list)
+from tokflow_tests.raw.fetching import Server, read_raw_file, serving
+from tokflow_tests.raw.servers import make_certificate, needs_openssl
 
 
 @contextmanager
-def serve(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_):
-            """Say nothing."""
-
-        def do_GET(self):
-            site.asked.append(f"{self.command} {self.path}")
-            site.authorizations.append(self.headers.get("Authorization"))
-            site.hosts.append(self.headers.get("Host"))
-            is_moved = self.path.endswith("/moved")
-            self.send_response(302 if is_moved else 200)
-            if is_moved:
-                self.send_header("Location", site.moved_to.replace("#", str(len(site.asked))))
-            self.send_header("ETag", '"v1"')
-            self.send_header("Content-Length", "0" if is_moved else "4")
-            self.end_headers()
-            if self.command == "GET" and not is_moved:
-                self.wfile.write(b"text")
-
-        do_HEAD = do_GET  # noqa: N815
-
-    with running(Handler) as server:
-        site = Site(server.server_port)
+def serve(tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+    with serving(Server(content=b"text")) as site:
         if tls is not None:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
+            site.wrap(tls)
         yield site
 
 
 @pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr("tokflow.raw.remote.NUM_TRIES", 1)
     with serve() as running:
@@ -83,7 +49,7 @@ INNER_HOSTS = (
 
 
 @pytest.mark.parametrize("host", INNER_HOSTS)
-def test_a_redirect_into_ones_own_network_is_refused(host: str, site: Site, tmp_path: Path):
+def test_a_redirect_into_ones_own_network_is_refused(host: str, site: Server, tmp_path: Path):
     site.moved_to = f"http://{host}:{site.port}/a.txt?key=secret"
     url = f"http://127.0.0.1:{site.port}/moved"
 
@@ -98,7 +64,7 @@ def test_a_redirect_into_ones_own_network_is_refused(host: str, site: Site, tmp_
     assert site.asked == ["HEAD /moved"]
 
 
-def test_a_redirect_to_the_host_that_is_named_is_followed(site: Site, tmp_path: Path):
+def test_a_redirect_to_the_host_that_is_named_is_followed(site: Server, tmp_path: Path):
     with serve() as other:
         site.moved_to = f"http://127.0.0.1:{other.port}/a.txt"
 
@@ -126,7 +92,7 @@ def lead_here(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[str]:
 
 
 def test_the_address_that_was_looked_at_is_the_one_connected_to(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     connected = lead_here(monkeypatch, "93.184.216.34", "127.0.0.1")
     site.moved_to = f"http://other.test:{site.port}/a.txt"
@@ -144,7 +110,7 @@ def test_the_address_that_was_looked_at_is_the_one_connected_to(
 @needs_openssl
 @pytest.mark.parametrize("name", ["other.test", "another.test"])
 def test_the_certificate_at_that_address_must_be_of_the_name(
-    name: str, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, site: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     connected = lead_here(monkeypatch, "93.184.216.34")
     certificate, tls = make_certificate(tmp_path, f"DNS:{name}")
@@ -162,7 +128,7 @@ def test_the_certificate_at_that_address_must_be_of_the_name(
 
 
 def test_what_a_proxy_is_asked_for_is_looked_at_too(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("no_proxy")
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{site.port}")
@@ -185,7 +151,7 @@ def test_what_a_proxy_is_asked_for_is_looked_at_too(
 
 @needs_openssl
 def test_a_redirect_from_https_to_http_is_refused(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     certificate, tls = make_certificate(tmp_path, "IP:127.0.0.1", "DNS:localhost")
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
@@ -201,7 +167,7 @@ def test_a_redirect_from_https_to_http_is_refused(
     assert site.asked == []
 
 
-def test_a_password_follows_a_redirect_only_on_its_own_host(site: Site, tmp_path: Path):
+def test_a_password_follows_a_redirect_only_on_its_own_host(site: Server, tmp_path: Path):
     url = f"http://user:pass@127.0.0.1:{site.port}/moved"
 
     with serve() as other:
@@ -215,7 +181,7 @@ def test_a_password_follows_a_redirect_only_on_its_own_host(site: Site, tmp_path
     assert other.asked == ["HEAD /a.txt", "GET /a.txt", "HEAD /a.txt"]
 
 
-def test_a_server_that_leads_round_in_circles_is_left(site: Site, tmp_path: Path):
+def test_a_server_that_leads_round_in_circles_is_left(site: Server, tmp_path: Path):
     url = f"http://127.0.0.1:{site.port}/moved"
     site.moved_to = "/#/moved"
 
