@@ -64,16 +64,14 @@ def read_raw_files(
     A local file that is unchanged since it was hashed is not read again; a remote one of which
     the newest version is in the store costs one question to its server, or none with `offline`.
     With `rehash` every file on this disk is read, whatever is remembered of it; with `reads_once`
-    none is before its documents are. With `as_read` only
-    that is fetched of a large remote file which is read later. If the store is remote, nothing is
-    fetched ahead of files whose versions can be distinguished. Local files are hashed in parallel,
-    and `progress` then counts the bytes of all that were not hashed before; remote files are
-    fetched one after the other, and it counts those of each; where nothing is fetched, servers are
-    asked several at once.
+    none is before its documents are. With `as_read` only that is fetched of a large remote file
+    which is read later. If the store is remote, nothing is fetched ahead of files whose versions
+    can be distinguished. Local files are hashed in parallel, and `progress` then counts the bytes
+    of all that were not hashed before; remote files are fetched one after the other, and it counts
+    those of each; where nothing is fetched, servers are asked several at once.
 
     Raises: RawFileError if one is missing, unreadable, changes meanwhile, cannot be fetched, or
-    if its copy in the store is damaged; ConfigError if a key is not safe or a file is one of the
-    store.
+    if its copy in the store is damaged.
     """
     sources = list(sources)
     local = {source.key: Path(source.url) for source in sources if source.is_local}

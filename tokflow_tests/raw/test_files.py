@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.errors import ConfigError, RawFileError
+from tokflow.errors import RawFileError
 from tokflow.raw import (
     RawFile,
     RawSource,
@@ -172,10 +172,3 @@ def test_a_raw_file_that_changed_since_it_was_hashed_is_an_error(tmp_path: Path)
     raw.path.unlink()
     with pytest.raises(RawFileError, match="found no such file"):
         check_unchanged(raw)
-
-
-def test_a_key_that_anybody_registered_is_checked_before_the_file_is_read(tmp_path: Path):
-    source = RawSource(key="../a", url=str(tmp_path / "a"), is_local=True)
-
-    with pytest.raises(ConfigError, match=r"found the name '\.\.'"):
-        read_raw_file(source, store=tmp_path / "store")
