@@ -25,7 +25,6 @@ from tokflow.near_duplicates.ngrams import (
     texts_of,
 )
 from tokflow.raw import RawFile
-from tokflow.raw.files import check_unchanged
 from tokflow.store.tables import to_arrow, to_numpy, to_texts
 from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokenizers.engines.reference import open_reference
@@ -98,7 +97,7 @@ def read_evaluation(
         for batch in source.batches():
             for row, of in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True):
                 texts.setdefault(of, (key, row))
-        check_unchanged(file)
+        file.check_unchanged()
     names = [*texts.values()]
     spellings = to_texts([spelling for of in texts for spelling in (of, f" {of}")])
     tokens = engine.encode(spellings).documents()

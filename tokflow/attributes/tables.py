@@ -16,7 +16,6 @@ from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.documents.user_function import UserFunction, described, printing_on_stderr
 from tokflow.errors import ConfigError
 from tokflow.raw import RawFile, RawPartition
-from tokflow.raw.files import check_unchanged
 from tokflow.store.tables import to_arrow, to_numpy
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -128,7 +127,7 @@ def _keyed(
     tables, keys = [], []
     for file in files:
         table = read_columns(file.path, key, key_type, columns)
-        check_unchanged(file)
+        file.check_unchanged()
         keys.append(as_keys(table[key].combine_chunks(), key_type, str(file.path)))
         tables.append(as_declared(table, columns, str(file.path)))
     all_keys = pa.chunked_array(keys).combine_chunks()

@@ -21,7 +21,6 @@ from tokflow.attributes.tables import (
 from tokflow.errors import ConfigError
 from tokflow.exclusion.config import ExcludeConfig
 from tokflow.raw import RawFile
-from tokflow.raw.files import check_unchanged
 from tokflow.shown import counted
 from tokflow.store.tables import make_table, repeated, to_arrow, to_numpy
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
@@ -97,7 +96,7 @@ def _read_list(
     columns += (("reason", "text"),) * ("reason" in there and by != "reason")
     first = "file" if by == "row" else by
     table = read_columns(file.path, first, KEY_TYPES.get(first, pa.string()), columns)
-    check_unchanged(file)
+    file.check_unchanged()
     keys = as_keys(table[by].combine_chunks(), KEY_TYPES.get(by, pa.string()), where)
     rows_of_files = None
     if by == "row":

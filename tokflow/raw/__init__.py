@@ -3,22 +3,15 @@
 list_raw         the files that patterns match, by key, and those left out; reads no content
 read_raw_files   the files with the sha256 of their content; remote ones are downloaded, or fetched
                  as they are read
-check_unchanged  proof, after a file was read, that it stayed the same
 partitions_of    the files of each partition
 """
 
 from tokflow.raw.config import GroupProposal, RawConfig
 from tokflow.raw.fetch import read_raw_files
-from tokflow.raw.files import (
-    RawFile,
-    RawPartition,
-    check_unchanged,
-    group_key,
-    partitions_of,
-)
+from tokflow.raw.files import RawFile, RawPartition, group_key, partitions_of
 from tokflow.raw.globs import escaped
 from tokflow.raw.hashes import Progress
-from tokflow.raw.listing import BadFile, LeftOut, Listing, RawSource, check_key, list_raw
+from tokflow.raw.listing import BadFile, LeftOut, Listing, RawSource, list_raw
 
 __all__ = [
     "BadFile",
@@ -30,8 +23,6 @@ __all__ = [
     "RawFile",
     "RawPartition",
     "RawSource",
-    "check_key",
-    "check_unchanged",
     "escaped",
     "group_key",
     "list_raw",

@@ -100,6 +100,23 @@ class RawFile:
         digest = {} if sha256 is None else {"sha256": sha256}
         return {"raw_version": {**self.version, **digest}, **found}
 
+    def check_unchanged(self) -> None:
+        """Raise RawFileError if the file is not as it was when it was hashed.
+
+        Whoever has read it calls this before using what was read. It compares size, mtime, ctime
+        and inode; if ctime alone differs (as after chmod, or a backup by hard links), or the file
+        was changed just before it was hashed, the content is hashed again and decides. What is
+        fetched as it is read is never of two versions.
+        """
+        if self.remote is not None:
+            return
+        now = stamp_of(self.path)
+        if now == self.stamp and self.is_settled:
+            return
+        is_ctime_alone = replace(now, ctime_ns=self.stamp.ctime_ns) == self.stamp
+        if not is_ctime_alone or hash_file(self.path)[1] != self.sha256:
+            raise changed_error(self.path, self.stamp, now)
+
 
 def hash_files(
     paths: Mapping[str, Path],
@@ -175,25 +192,6 @@ def _clock_ns(folder: Path, device: int) -> int | None:
     return None
 
 
-def check_unchanged(raw: RawFile) -> None:
-    """Raise RawFileError if the file is not as it was when it was hashed.
-
-    Whoever has read `raw.path` calls this before using what was read. It compares size, mtime,
-    ctime and inode; if ctime alone differs (as after chmod, or a backup by hard links), or the file
-    was changed just before it was hashed, the content is hashed again and decides. What is fetched
-    as it is read is never of two versions.
-    """
-    if raw.remote is not None:
-        return
-    now = stamp_of(raw.path)
-    if now == raw.stamp and raw.is_settled:
-        return
-    is_ctime_alone = replace(now, ctime_ns=raw.stamp.ctime_ns) == raw.stamp
-    if is_ctime_alone and hash_file(raw.path)[1] == raw.sha256:
-        return
-    raise changed_error(raw.path, raw.stamp, now)
-
-
 def group_key(first: str) -> str:
     """Return the partition key of the group that begins with this file.
 
@@ -259,7 +257,7 @@ class RawPartition:
     def check_unchanged(self, paths: Iterable[Path] | None = None) -> None:
         """Raise RawFileError if a file, of those at `paths` or all, is not as it was hashed."""
         for file in self.files if paths is None else map(self.by_path.__getitem__, paths):
-            check_unchanged(file)
+            file.check_unchanged()
 
     @cached_property
     def by_path(self) -> dict[Path, RawFile]:

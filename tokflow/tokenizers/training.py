@@ -12,7 +12,7 @@ from typing import Any
 from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.errors import TokenizerError
 from tokflow.pools.pool import Advance
-from tokflow.raw import RawFile, check_unchanged
+from tokflow.raw import RawFile
 from tokflow.store.tables import text_buffers
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines.protocol import panics_as_errors
@@ -96,7 +96,7 @@ def _write_text(
                 seen["num_documents"] += len(batch.rows)
                 seen["num_characters"] += int(batch.num_chars.sum())
                 seen["num_bytes"] += int(offsets[-1] - offsets[0])
-            check_unchanged(raw_files[key])
+            raw_files[key].check_unchanged()
     return seen
 
 

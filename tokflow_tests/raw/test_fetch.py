@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw import RawFile, check_unchanged
+from tokflow.raw import RawFile
 from tokflow.raw.hashes import HashCache, stamp_of
 from tokflow.store.atomic import MANIFEST_NAME
 from tokflow.store.listed_files import broken_files
@@ -46,7 +46,7 @@ def test_a_remote_file_is_a_complete_copy_in_the_store(server: Server, tmp_path:
     assert dict(manifest.counts) == {"num_bytes": 10_000}
     assert broken_files(raw.path.parent, manifest) == []
     assert names(store) == [".lock", ".source.json", SHA256[:16]]
-    check_unchanged(raw)
+    raw.check_unchanged()
 
 
 @pytest.mark.parametrize(

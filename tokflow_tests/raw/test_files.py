@@ -9,7 +9,6 @@ from tokflow.errors import RawFileError
 from tokflow.raw import (
     RawFile,
     RawSource,
-    check_unchanged,
     files,
 )
 from tokflow_tests.raw.fetching import read_raw_file
@@ -104,7 +103,7 @@ def test_a_file_that_was_just_written_is_hashed_again_whatever_its_times_are(
     assert hashed == 3
     assert second.sha256 == hashlib.sha256(b"xyz").hexdigest()
     with pytest.raises(RawFileError, match="found another version of the same 3 bytes"):
-        check_unchanged(first)
+        first.check_unchanged()
 
 
 @pytest.mark.parametrize(
@@ -164,11 +163,11 @@ def test_a_raw_file_that_changed_since_it_was_hashed_is_an_error(tmp_path: Path)
     raw, _ = read(make_source(tmp_path, b"abc"), tmp_path)
 
     raw.path.chmod(0o600)
-    check_unchanged(raw)
+    raw.check_unchanged()
     for content in (b"abcd", b"xyz"):
         make_source(tmp_path, content)
         with pytest.raises(RawFileError, match="that stays as it is while it is read"):
-            check_unchanged(raw)
+            raw.check_unchanged()
     raw.path.unlink()
     with pytest.raises(RawFileError, match="found no such file"):
-        check_unchanged(raw)
+        raw.check_unchanged()

@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.raw import check_key
+from tokflow.raw.listing import check_key
 
 REFUSED = {
     "": "an empty name",
