@@ -17,6 +17,9 @@ from tokflow.shown import clipped, counted
 WIDTH = 40
 """Characters of a value in a table."""
 
+OUTPUTS_SHOWN = 50
+"""Pairs of outputs of which a line says what differs."""
+
 A = Annotated[
     str,
     typer.Argument(
@@ -71,10 +74,20 @@ def _print(found: dict[str, Any]) -> None:
     for side in ("A", "B"):
         for name in found[f"only_{side.lower()}"]:
             print_styled(f"only in {side}: {name}")
-    for output in found["outputs"]:
+    for output in found["outputs"][:OUTPUTS_SHOWN]:
         print_styled((output["name"], "bold"), f": {output['result']}")
         if "kinds" in output:
             _print_summary(output)
+    if len(found["outputs"]) > OUTPUTS_SHOWN:
+        print(f"and {len(found['outputs']) - OUTPUTS_SHOWN:,} outputs more")
+    kinds = ("different", "only_a", "only_b")
+    rows = [
+        [of["stage"], f"{of['num_same']:,}", *(f"{len(of.get(kind, ())):,}" for kind in kinds)]
+        for of in found["stages"]
+        if of.keys() & {*kinds}
+    ]
+    if rows:
+        print_table(("outputs of", "same", "different", "only in A", "only in B"), rows)
     if found["fields"]:
         names = ("stage", "field", "a", "b", "num_outputs", "first")
         rows = [[_short(row[name]) for name in names] for row in found["fields"]]

@@ -42,6 +42,8 @@ EXCLUDED_SCHEMA = pa.schema(
 """One row per document that is excluded. raw_file, row: the document; list, list_row: the first row
 that names it or, with is_copy, a document of the same text."""
 
+NOTHING = pa.Table.from_batches([], EXCLUDED_SCHEMA)  # `empty_table` imports pandas
+
 
 @dataclass(frozen=True, slots=True)
 class ExclusionList:
@@ -106,7 +108,8 @@ def _read_list(
     reasons = pa.nulls(len(table), pa.string())
     if "reason" in there and by != "reason":
         reasons = as_declared(table, (("reason", "text"),), where)["reason"].combine_chunks()
-    return ExclusionList(name, file, by, keys, rows_of_files, reasons.fill_null(name))
+    reasons = pc.coalesce(reasons, repeated(name, len(table)))  # fill_null imports pandas
+    return ExclusionList(name, file, by, keys, rows_of_files, reasons)
 
 
 def _column_names(path: Path) -> list[str]:
@@ -152,13 +155,13 @@ def find_excluded(
     first. `copies`: documents of the same text, too. One shard is read at a time."""
     are_used = [np.zeros(len(of.keys), dtype=bool) for of in lists]
     found = [_named_in(shard, lists, are_used) for shard in shards]
-    named = pa.concat_tables([EXCLUDED_SCHEMA.empty_table(), *(table for _, table in found)])
+    named = pa.concat_tables([NOTHING, *(table for _, table in found)])
     if copies:
         each = zip(shards, found, strict=True)
         of_shards = [
             table for shard, of in each for table in (of[1], _copies_in(shard, of[0], named))
         ]
-        named = pa.concat_tables([EXCLUDED_SCHEMA.empty_table(), *of_shards])
+        named = pa.concat_tables([NOTHING, *of_shards])
     unused = zip(lists, are_used, strict=True)
     return Excluded(named, {of.name: np.flatnonzero(~used) for of, used in unused})
 
@@ -193,7 +196,7 @@ def _named_in(
         at = first.take(to_arrow(documents))
         names = {"reason": of.reasons.take(at), "list": repeated(of.name, len(documents))}
         tables.append(_table(shard, documents, {**names, "list_row": at}, is_copy=False))
-    return np.flatnonzero(is_named), pa.concat_tables([EXCLUDED_SCHEMA.empty_table(), *tables])
+    return np.flatnonzero(is_named), pa.concat_tables([NOTHING, *tables])
 
 
 def _copies_in(shard: TokenShard, documents: npt.NDArray[np.int64], named: pa.Table) -> pa.Table:

@@ -26,7 +26,7 @@ def compare(a: Side, b: Side, *, limit: int | None, num_shown: int) -> dict[str,
         for key, other in pairs
     ]
     lacks = [
-        f"{name}: the store has not all that it was made from, so causes may not be known"
+        f"{name}: the store has not what it was made from, so no cause is known"
         for name, of in (("A", recipes.a), ("B", recipes.b))
         if not of.shards
     ]

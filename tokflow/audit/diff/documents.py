@@ -6,7 +6,7 @@ one token shard, or made it of one text by one tokenizer in one way; else they a
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +21,7 @@ from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import UntrustedCodeError
 from tokflow.exports import Export
 from tokflow.exports.index import scan_index
-from tokflow.exports.pieces import pieces
+from tokflow.exports.pieces import TOKENS_AT_ONCE, pieces
 from tokflow.selection.left_out import rule_against
 from tokflow.selection.stage import SELECTION
 from tokflow.split.mixed_split import source_and_key
@@ -63,24 +63,38 @@ class _One:
         of_tokens = _mixed(np.arange(self.export.vocab_size))
         for part in self.export.parts:
             at = np.flatnonzero(wanted & (own["part"] == parts.index(part)))
-            begin, length = own["position"][at], self.export.of_part(part).sequence_length or 1
-            end, stop = begin + own["num_tokens"][at], 0
+            begin = own["position"][at]
+            end = begin + own["num_tokens"][at]
             place = own["char_start"][at] * 1_000_003 + own["token_in_piece"][at] - begin
-            for portion in self.export.portions(part) if len(at) else ():
-                start, stop = stop, stop + portion.num * length
+            for start, tokens in self._tokens(part, begin, end) if len(at) else ():
+                stop = start + len(tokens)
                 some = slice(np.searchsorted(end, start, "right"), np.searchsorted(begin, stop))
-                if not len(at[some]):
-                    continue
-                read = pieces(portion.read(), self.export.layout, self.export.dtype)
-                tokens = np.concatenate([piece["token_ids"].ravel() for piece in read])
                 first = np.maximum(begin[some], start)
                 sizes = np.minimum(end[some], stop) - first
+                if not len(sizes):
+                    continue
                 edges = np.cumsum(sizes) - sizes
                 position = np.repeat(first - edges, sizes) + np.arange(sizes.sum())
                 places = _mixed(np.repeat(place[some], sizes) + position)
                 values = of_tokens[tokens[position - start]] * places
                 found[at[some]] += np.add.reduceat(values, edges)
         return found
+
+    def _tokens(
+        self, part: str, begin: Integers, end: Integers
+    ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Yield positions of a part, and the tokens from there on, some at a time; of files without
+        a token of some spans, which are in order, nothing."""
+        length, stop = self.export.of_part(part).sequence_length or 1, 0
+        for portion in self.export.portions(part):
+            start, stop = stop, stop + portion.num * length
+            if np.searchsorted(end, start, "right") == np.searchsorted(begin, stop):
+                continue
+            for piece in pieces(portion.read(), self.export.layout, self.export.dtype):
+                tokens = piece["token_ids"].ravel()
+                for at in range(0, len(tokens), TOKENS_AT_ONCE):
+                    yield start + at, tokens[at : at + TOKENS_AT_ONCE]
+                start += len(tokens)
 
     def tokens_of(self, file: int, row: int, parts: Sequence[str]) -> npt.NDArray[Any]:
         """Return the tokens of one document as the export has them, in the order of its text."""
@@ -220,12 +234,13 @@ class DocumentChanges:
 
     def causes(self) -> Counter[str]:
         """Return the number of documents that differ, by where on their way something does."""
-        found, is_changed = Counter[str](), self.kinds["changed"]
-        for are in (is_changed, self.differs & ~is_changed):
-            counts = np.bincount(self._file[are], minlength=len(self._files)).tolist()
+        found, left = Counter[str](), self.differs.copy()
+        for kind, are in reversed(self.kinds.items()):
+            counts = np.bincount(self._file[are & left], minlength=len(self._files)).tolist()
+            left &= ~are
             for file, num in enumerate(counts):
                 if num:
-                    found[self._cause_of(file, is_changed=are is is_changed)] += num
+                    found[self._cause_of(file, kind)] += num
         return found
 
     @cached_property
@@ -234,9 +249,8 @@ class DocumentChanges:
         found: Flags = np.logical_or.reduce([*self.kinds.values()])
         return found
 
-    def _cause_of(self, file: int, *, is_changed: bool) -> str:
-        export = self._both[0].export.stored
-        return self._recipes.cause_of(self._files[file], export, is_changed=is_changed)
+    def _cause_of(self, file: int, kind: str) -> str:
+        return self._recipes.cause_of(self._files[file], self._both[0].export.stored, kind)
 
     def listed(self, limit: int | None, num_shown: int) -> list[dict[str, Any]]:
         """Return the first documents that differ, by raw file and row, or all: their kinds, the
@@ -262,15 +276,16 @@ class DocumentChanges:
                 }
                 for name, own in zip("ab", self._tokens, strict=True)
             }
+            kinds = [kind for kind, are in self.kinds.items() if are[of]]
             entry: dict[str, Any] = {
                 "raw_file": names[file],
                 "row": row,
-                "kinds": [kind for kind, are in self.kinds.items() if are[of]],
+                "kinds": kinds,
                 **{f"num_tokens_{name}": of_parts for name, of_parts in tokens.items()},
-                "cause": self._cause_of(file, is_changed=bool(self.kinds["changed"][of])),
+                "cause": self._cause_of(file, kinds[-1]),
             }
             if number < num_shown:
-                entry |= self._explained(file, row, entry["kinds"])
+                entry |= self._explained(file, row, kinds)
             found.append(entry)
         return found
 

@@ -13,8 +13,10 @@ from tokflow.exports.reading import is_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.stages import STAGES
+from tokflow.selection.stage import SELECTION
 from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import dataset_of
+from tokflow.split.stage import SPLIT
 from tokflow.store.links import LATEST, named_by, resolved
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.store import StoredOutput
@@ -26,6 +28,7 @@ from tokflow.store.stored_outputs import (
     output_in,
     walk,
 )
+from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.shard import TokenShard, is_shard
 from tokflow.tokens.stage import TOKENS
 
@@ -34,12 +37,20 @@ Key: TypeAlias = tuple[str, str, str]
 
 VERSION = "version of its code"
 
+FIRST_STAGES = {"changed": TOKENIZER.name, "moved": SPLIT.name}
+"""Stages that come first as causes of a kind of difference; of others those behind the tokens."""
+
 
 def key_of(output: StoredOutput) -> Key:
     """Return what an output is called, in whichever version."""
     manifest = output.manifest
     name = output.export_name if is_export(manifest) else manifest.partition
     return manifest.dataset, manifest.recipe.stage, name or ""
+
+
+def name_of(key: Key) -> str:
+    """Return the dataset and the partition, or export, of an output."""
+    return "/".join(filter(None, (key[0], key[2])))
 
 
 @dataclass(frozen=True)  # without slots, since it keeps what it looked up
@@ -166,7 +177,7 @@ class Recipes:
         first of them."""
         found: dict[tuple[str, str, str], dict[str, Any]] = {}
         for key, names in self.changed.items():
-            first = "/".join(filter(None, (key[0], key[2])))
+            first = name_of(key)
             for name in names:
                 a, b = (of.fields.get(key, {}).get(name) for of in (self.a, self.b))
                 is_digest = any(isinstance(of, str) and len(of) == 64 for of in (a, b))
@@ -176,18 +187,19 @@ class Recipes:
         return list(found.values())
 
     def stages(self) -> list[dict[str, Any]]:
-        """Return how many outputs of each stage are the same, differ, or are on one side alone."""
-        counts: dict[str, dict[str, Any]] = {}
+        """Return of each stage the number of outputs that are the same, and the names of those that
+        differ, by themselves or by their inputs, or that one side alone has, if there are any."""
+        found: dict[str, dict[str, Any]] = {}
         a, b = self.a.outputs, self.b.outputs
         for key in sorted(a.keys() | b.keys(), key=_order):
-            named = ("stage", "num_same", "num_different", "num_only_a", "num_only_b")
-            row = counts.setdefault(key[1], dict(zip(named, (key[1], 0, 0, 0, 0), strict=True)))
-            if key in a and key in b:
-                is_same = a[key].manifest.recipe.fingerprint == b[key].manifest.recipe.fingerprint
-                row["num_same" if is_same else "num_different"] += 1
+            row = found.setdefault(key[1], {"stage": key[1], "num_same": 0})
+            kind = "only_b" if key not in a else "only_a" if key not in b else "different"
+            recipes = [of[key].manifest.recipe for of in (a, b) if key in of]
+            if kind == "different" and recipes[0].fingerprint == recipes[1].fingerprint:
+                row["num_same"] += 1
             else:
-                row["num_only_a" if key in a else "num_only_b"] += 1
-        return list(counts.values())
+                row.setdefault(kind, []).append(name_of(key))
+        return list(found.values())
 
     def raw_files(self) -> dict[str, list[str]]:
         """Return the raw files that only one side has, and those, or their groups, of which the
@@ -197,22 +209,23 @@ class Recipes:
         kinds = {"changed": other, "only_a": a.keys() - b.keys(), "only_b": b.keys() - a.keys()}
         return {kind: ["/".join(of) for of in sorted(keys)] for kind, keys in kinds.items()}
 
-    def cause_of(self, raw_file: str, export: StoredOutput, *, is_changed: bool) -> str:
+    def cause_of(self, raw_file: str, export: StoredOutput, kind: str) -> str:
         """Return the first stage, and its first field, that differs on the way of a raw file, by
-        its name in the index of an export. `is_changed`: of documents with other tokens; of those
-        in other parts what made the tokens comes last."""
+        its name in the index of an export. The stages before the one that can make a difference of
+        this kind by itself come last."""
         dataset, mixture, source, key = export.manifest.dataset, "", "", raw_file
         if "mixture" in export.manifest.details:
             mixture, (source, key) = dataset, source_and_key(raw_file)
             dataset = dataset_of(source)
-        shards = [of.shards.get((dataset, key)) for of in (self.a, self.b)]
-        if shards.count(None) == 1:
-            return f"raw file only in {'B' if shards[0] is None else 'A'}"
-        partition = str(shards[0].manifest.partition) if shards[0] else key
+        a, b = (of.shards.get((dataset, key)) for of in (self.a, self.b))
+        if not (self.a.shards and self.b.shards):
+            return "unknown: its store is not here"
+        if a is None or b is None:
+            return f"raw file only in {'B' if a is None else 'A'}"
+        partition = str(a.manifest.partition)
         ways = (dataset, partition), (mixture, f"{source}/{partition}"), ("", "")
         found = sorted(of for way in ways for of in self._of_ways.get(way, ()))
-        if not is_changed:
-            found.sort(key=lambda of: of[0] <= _PLACES[TOKENS.name])
+        found.sort(key=lambda of: of[0] < _PLACES[FIRST_STAGES.get(kind, SELECTION.name)])
         own = self.changed.get(key_of(export))
         behind = f"export: {own[0]}" if own else "other documents of its part"
         return found[0][1] if found else behind

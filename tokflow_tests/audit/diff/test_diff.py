@@ -56,7 +56,7 @@ def test_each_document_is_named_with_what_happened_to_it_and_why(tmp_path: Path)
         ("a.jsonl", 1): ("removed", "excluded: list.csv", "selection: excluded"),
         ("b.jsonl", 0): ("changed", None, "tokens: raw"),
         ("b.jsonl", 3): ("moved", None, "split: parts.train.hash_fraction"),
-        ("c.jsonl", 0): ("moved", None, "selection: excluded"),
+        ("c.jsonl", 0): ("moved", None, "split: parts.train.hash_fraction"),
         ("c.jsonl", 1): ("removed", "excluded: list.csv", "selection: excluded"),
         ("d.jsonl", 0): ("added", None, "raw file only in B"),
     }
@@ -75,7 +75,7 @@ def test_each_document_is_named_with_what_happened_to_it_and_why(tmp_path: Path)
     assert fields["split", "parts.train.hash_fraction"] == (0.5, 0.7)
     assert {stage for stage, _ in fields} == {"tokens", "selection", "split"}
     [tokens] = [of for of in found["stages"] if of["stage"] == "tokens"]
-    assert [*tokens.values()][1:] == [2, 1, 0, 1]
+    assert [*tokens.values()][1:] == [2, ["tiny/b.jsonl"], ["tiny/d.jsonl"]]
 
 
 def test_another_order_and_another_format_are_told_from_other_tokens(tmp_path: Path):
@@ -109,6 +109,20 @@ def test_tokens_are_read_where_hashes_say_nothing(tmp_path: Path, has_stores: bo
 
     assert all_changed["kinds"]["changed"]["num_documents"] == 10
     assert [(of["raw_file"], of["row"]) for of in one_changed["documents"]] == [("b.jsonl", 0)]
+
+
+def test_a_document_whose_parts_take_another_half_of_it_each_is_changed(tmp_path: Path):
+    halves = {"characters": 2}, {"start": 2}
+    sides = []
+    for parts in (dict(zip("xy", halves, strict=True)), dict(zip("yx", halves, strict=True))):
+        split = {"scope": "dataset", "boundary": "character", "parts": parts}
+        how = {"split": split, "tokenizer": {"kind": "bytes", "eos": "none"}}
+        sides.append(built(tmp_path, rows={"a.jsonl": [("abcd", "", 0)]}, **how))
+
+    [document] = diff(*sides)["outputs"][0]["documents"]
+
+    assert document["kinds"] == ["changed"]
+    assert document["num_tokens_a"] == document["num_tokens_b"] == {"x": 2, "y": 2}
 
 
 def slow_documents(stored: StoredOutput) -> dict[tuple[str, int], dict[str, list[int]]]:
