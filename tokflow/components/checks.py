@@ -6,10 +6,7 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.checks import CHECKS, MAX_SHOWN, Checker, CheckOutcome
-from tokflow.components.assets import (
-    FILES,
-    asset_keys,
-)
+from tokflow.components.assets import FILES, asset_keys
 from tokflow.components.reports import MAX_REASON, MAX_ROWS
 from tokflow.errors import shortened
 from tokflow.pipeline.dataset import Dataset

@@ -14,13 +14,7 @@ from uuid import uuid4
 
 import dagster as dg
 
-from tokflow.components.assets import (
-    FILES,
-    asset_key,
-    asset_keys,
-    is_of_all_files,
-    is_partitioned,
-)
+from tokflow.components.assets import FILES, asset_key, asset_keys, is_of_all_files, is_partitioned
 from tokflow.errors import FetchError, first_five, message_of, shortened
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset

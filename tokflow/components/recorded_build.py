@@ -40,13 +40,7 @@ from tokflow.pipeline.lines import Lines
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import make_plan, proposed_group
-from tokflow.pipeline.results import (
-    BuildResult,
-    Reporter,
-    StageBegun,
-    StageFailure,
-    StageResult,
-)
+from tokflow.pipeline.results import BuildResult, Reporter, StageBegun, StageFailure, StageResult
 from tokflow.pipeline.run import FOR_MIXTURES, Build
 from tokflow.pipeline.stages import needed_for
 from tokflow.pipeline.status import file_statuses

@@ -15,9 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from tokflow.documents import deciding_fields
-from tokflow.errors import (
-    TokflowError,
-)
+from tokflow.errors import TokflowError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import BadFile, LeftOut, Listing, RawFile, RawSource
 from tokflow.shown import redact

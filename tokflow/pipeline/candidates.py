@@ -148,9 +148,7 @@ def _check(how: Draw, names: list[str]) -> None:
 
 
 def _planned(
-    config: MixtureConfig,
-    weights: Mapping[str, float],
-    available: Mapping[str, Mapping[str, int]],
+    config: MixtureConfig, weights: Mapping[str, float], available: Mapping[str, Mapping[str, int]]
 ) -> dict[str, int] | None:
     """Return the tokens of each source by some weights; None where these cannot be."""
     sources = {

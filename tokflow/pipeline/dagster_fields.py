@@ -54,8 +54,7 @@ def key_part(name: str) -> str:
 Name = Annotated[str, AfterValidator(key_part)]
 Owners = Listed[
     Annotated[
-        str,
-        _matching(rf"(?s:team:.+)|{_MAIL}", "team:name or a mail address", "write team:{}"),
+        str, _matching(rf"(?s:team:.+)|{_MAIL}", "team:name or a mail address", "write team:{}")
     ]
 ]
 OF_TAG = "letters, digits, `_`, `-` and `.`, 63 at most; one `/` in a key"

@@ -11,12 +11,7 @@ from tokflow.attributes.config import AttributeConfig, DeclaredAttributes
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.exclusion.config import ExcludeConfig, as_exclude
-from tokflow.exports.config import (
-    DeclaredExports,
-    ExportConfig,
-    check_exports,
-    with_names,
-)
+from tokflow.exports.config import DeclaredExports, ExportConfig, check_exports, with_names
 from tokflow.exports.format import SourceNames
 from tokflow.near_duplicates.config import NearDuplicatesConfig
 from tokflow.pipeline.card import CardConfig

@@ -12,21 +12,9 @@ import numpy as np
 
 from tokflow.documents import DocumentsConfig, Limit, format_of
 from tokflow.documents.file_formats import check_columns
-from tokflow.errors import (
-    ConfigError,
-    MissingOutputError,
-    RawFileError,
-    first_five,
-    nearest,
-)
+from tokflow.errors import ConfigError, MissingOutputError, RawFileError, first_five, nearest
 from tokflow.pipeline.dataset import Dataset
-from tokflow.raw import (
-    LeftOut,
-    Listing,
-    RawSource,
-    list_raw,
-    partitions_of,
-)
+from tokflow.raw import LeftOut, Listing, RawSource, list_raw, partitions_of
 from tokflow.shown import counted, redact
 from tokflow.split.rule import SplitConfig, part_of_file
 from tokflow.split.shuffle import ShuffleConfig, document_keys

@@ -3,11 +3,7 @@
 import pytest
 
 from tokflow.components import decisions, file_partitions
-from tokflow.components.file_partitions import (
-    SyncedFiles,
-    record_status,
-    sync_files,
-)
+from tokflow.components.file_partitions import SyncedFiles, record_status, sync_files
 from tokflow.errors import ConfigError
 from tokflow.pipeline.mixture import graph_of
 from tokflow_tests.components.test_build_job import build

@@ -20,11 +20,7 @@ def test_numbers_have_separators_and_names_in_plain_words():
         {"num_documents": 1_234_567, "bytes_per_token": 3.754, "fill_fraction": 0.98213}
     )
 
-    assert shown(table) == {
-        "documents": "1,234,567",
-        "bytes per token": "3.75",
-        "fill": "98.2 %",
-    }
+    assert shown(table) == {"documents": "1,234,567", "bytes per token": "3.75", "fill": "98.2 %"}
     assert shown(numbers_table({"fill_fraction": 0.9999})) == {"fill": "99.9 %"}
 
 

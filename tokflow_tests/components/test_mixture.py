@@ -93,12 +93,7 @@ def test_the_assets_of_a_mixture_are_made_from_the_splits_of_its_sources(case: M
 
     own = {key.to_user_string() for key in graph.get_all_asset_keys() if key.path[0] == "mixed"}
     split = graph.get(dg.AssetKey(["mixed", "split"]))
-    assert own == {
-        "mixed/split",
-        "mixed/sequences",
-        "mixed/exports/bin",
-        "mixed/exports/parquet",
-    }
+    assert own == {"mixed/split", "mixed/sequences", "mixed/exports/bin", "mixed/exports/parquet"}
     assert {key.to_user_string() for key in split.parent_keys} == {"code/split", "prose/split"}
 
 

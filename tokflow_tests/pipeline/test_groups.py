@@ -85,9 +85,7 @@ def test_verify_compares_the_rows_of_each_file(tmp_path: Path):
     assert f"{shard.folder}: expected 3 rows of 00.jsonl, found 2" in problems
 
 
-def test_files_added_at_the_end_change_the_last_group_and_one_that_is_gone_its_own(
-    tmp_path: Path,
-):
+def test_files_added_at_the_end_change_the_last_group_and_one_that_is_gone_its_own(tmp_path: Path):
     dataset = grouped(tmp_path)
     built(dataset)
     write_raw(tmp_path, {"07.jsonl": ["new"], "08.jsonl": ["newer"]})

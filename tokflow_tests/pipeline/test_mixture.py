@@ -363,9 +363,7 @@ def test_plain_text_beside_chats_is_in_the_loss_wherever_it_stands(
     assert problems_of(dataset) == []
 
 
-def test_notices_of_a_mixture_are_of_its_sources_and_plain_text_is_supervised_whole(
-    tmp_path: Path,
-):
+def test_notices_of_a_mixture_are_of_its_sources_and_plain_text_is_supervised_whole(tmp_path: Path):
     dataset = declare_pairs(tmp_path, exports=["bin"])
 
     notices = build(dataset).notices

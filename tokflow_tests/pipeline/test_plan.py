@@ -227,9 +227,7 @@ def test_what_a_newer_tokflow_made_is_named_and_never_built_over(tmp_path: Path)
     assert content(tokens) == before
 
 
-def test_a_plan_of_200_unbuilt_files_takes_no_more_calls_for_each_than_one_of_30(
-    tmp_path: Path,
-):
+def test_a_plan_of_200_unbuilt_files_takes_no_more_calls_for_each_than_one_of_30(tmp_path: Path):
     calls = {}
     for num in (30, 200):
         dataset = declare(tmp_path / f"{num}", {f"{at:05}.jsonl": "a" for at in range(num)})

@@ -48,10 +48,7 @@ def texts_of(dataset: Dataset) -> dict[str, list[str]]:
     [
         ({"documents": 2}, {"a.jsonl": ["a", "aa"]}),
         ({"documents": 3}, {"a.jsonl": ["a", "aa", ""]}),
-        (
-            {"documents": 3, "count_empty": False},
-            {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b"]},
-        ),
+        ({"documents": 3, "count_empty": False}, {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b"]}),
         ({"characters": 5}, {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b", "bb"]}),
         ({"documents": 9, "tokens": 7}, {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b"]}),
         ({"documents": 99}, FILES),

@@ -14,11 +14,7 @@ from tokflow.tokens.shard import TokenShard
 from tokflow_tests.outputs import content, new_in, touched
 from tokflow_tests.tiny import build, declare, write_texts
 
-FILES = {
-    "b/2.jsonl": ["fghij", ""],
-    "a.jsonl": ["abc", "de"],
-    "c.jsonl": ["😀klmno" * 3, "pq"],
-}
+FILES = {"b/2.jsonl": ["fghij", ""], "a.jsonl": ["abc", "de"], "c.jsonl": ["😀klmno" * 3, "pq"]}
 EVERYTHING: dict[str, Any] = {
     "raw": {"files": "raw/**/*.jsonl"},
     "split": {

@@ -43,9 +43,7 @@ def test_the_splits_of_the_source_become_parts_and_others_are_not_fetched(hub: H
     found = {name: tokens_of(part) for name, part in parts(dataset, "bin").items()}
     assert found == {"train": ids("one"), "validation": ids("two")}
     assert hub.downloads() == [TEST, TRAIN]
-    assert [left.found for left in built.left_out] == [
-        "of the split extra, which no part takes",
-    ]
+    assert [left.found for left in built.left_out] == ["of the split extra, which no part takes"]
 
 
 def test_an_export_names_the_commit_and_inspect_shows_it(hub: Hub, tmp_path: Path, capsys):
