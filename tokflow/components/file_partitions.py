@@ -164,32 +164,25 @@ def sync_files(
     Raises: ConfigError, RawFileError where the files cannot be listed; nothing is retired then.
     """
     changes = changes or look_at_sources(instance, dataset)
-    if dataset.sources:  # whose raw files are theirs to record
-        _update(instance, dataset, changes)
-        return SyncedFiles(added=changes.added, removed=changes.removed)
-    raw_files = known_files(changes.graph, None if is_listed else to_build)
-    if not is_listed:
-        partitions = known_partitions(changes.graph, raw_files)
-        record_raw(instance, changes.graph, partitions, log, progress)
+    graph, changed, raw_files = changes.graph, list[str](), dict[str, RawFile | None]()
+    if not dataset.sources:  # whose raw files are theirs to record
+        raw_files = known_files(graph, None if is_listed else to_build)
+        partitions, build = known_partitions(graph, raw_files), {*to_build}
+        known = AssetHistory(instance, dataset, RAW).versions if is_listed else {}
+        recorded = {of for of in partitions if not is_listed or of in known or of in build}
+        to_record = {key: of for key, of in partitions.items() if key in recorded}
+        new = record_raw(instance, graph, to_record, log, progress)
+        changed = [key for key in new if key in known and key not in changes.added]
+    if not (is_listed or dataset.sources):
         return SyncedFiles()
-    known = AssetHistory(instance, dataset, RAW).versions
-    partitions = known_partitions(changes.graph, raw_files)
-    build = set(to_build)
-    to_record = {key: of for key, of in partitions.items() if key in known or key in build}
-    recorded = record_raw(instance, changes.graph, to_record, log, progress)
-    _update(instance, dataset, changes)
-    record_listing(instance, changes.graph, raw_files, log, with_status=with_status)
-    changed = tuple(key for key in recorded if key in known and key not in changes.added)
-    return SyncedFiles(added=changes.added, removed=changes.removed, changed=changed)
-
-
-def _update(instance: dg.DagsterInstance, dataset: Dataset, changes: FileChanges) -> None:
-    """Add the partitions that are new, and remove those that are gone."""
-    files, new = str(partition_set(dataset).name), changes.added
-    for start in range(0, len(new), KEYS_AT_ONCE):
-        instance.add_dynamic_partitions(files, new[start : start + KEYS_AT_ONCE])
+    files, added = str(partition_set(dataset).name), changes.added
+    for start in range(0, len(added), KEYS_AT_ONCE):
+        instance.add_dynamic_partitions(files, added[start : start + KEYS_AT_ONCE])
     for key in changes.removed:
         instance.delete_dynamic_partition(files, key)
+    if not dataset.sources:
+        record_listing(instance, graph, raw_files, log, with_status=with_status)
+    return SyncedFiles(added=added, removed=changes.removed, changed=tuple(changed))
 
 
 def known_files(graph: BuildGraph, keys: Iterable[str] | None = None) -> dict[str, RawFile | None]:
@@ -266,9 +259,7 @@ def record_listing(
 
 def record_status(instance: dg.DagsterInstance, dataset: Dataset, log: Log | None = None) -> bool:
     """Record the list of raw files with their status where that is another than Dagster shows, and
-    return whether it was. A mixture has no such list."""
-    if dataset.mixture is not None:
-        return False
+    return whether it was; of a dataset that is no mixture."""
     graph = graph_of(dataset, offline=True)
     return record_listing(instance, graph, known_files(graph), log, with_status=True)
 

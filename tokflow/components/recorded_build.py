@@ -34,7 +34,7 @@ from tokflow.components.report_asset import record_pages
 from tokflow.components.reports import data_version, report
 from tokflow.errors import MissingOutputError, RawFileError, TokflowError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.gc import with_tokens_dropped
+from tokflow.pipeline.gc import drop_tokens
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.lines import Lines
 from tokflow.pipeline.mixture import graph_of
@@ -124,10 +124,10 @@ def build_in_run(
     if is_asked or is_bad:
         mark_failed(context, dataset, recorded.red)
         repeat_events(context, dataset, but=recorded.red)
-    if is_asked or is_bad or options.partitions is not None:
+    if is_asked or is_bad or options.partitions is not None or recorded.built.failed:
         return recorded
-    built = with_tokens_dropped(recorded.built, graph_of(dataset, offline=True))
-    return replace(recorded, built=built)  # all checks and pages have read them
+    num_dropped = drop_tokens(graph_of(dataset, offline=True))  # all checks and pages have read
+    return replace(recorded, built=replace(recorded.built, dropped_bytes=num_dropped))
 
 
 def _build_all(

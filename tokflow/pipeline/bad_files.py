@@ -38,11 +38,6 @@ class KnownBadFile:
     reason: str
 
 
-def skips_bad_files(dataset: Dataset) -> bool:
-    """Return whether bad files are left out."""
-    return dataset.mixture is None and dataset.raw.on_bad_file == "skip"
-
-
 def file_of(error: Exception, sources: Iterable[RawSource], known: Known) -> str | None:
     """Return the key of the raw file that an error names; None where it names none of them."""
     named = str(getattr(error, "path", "") or getattr(error, "where", ""))

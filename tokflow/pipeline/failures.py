@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from tokflow.errors import BadContentError, BadDocumentError, RawFileError, TokflowError
-from tokflow.pipeline.bad_files import file_of, note_bad_files, skips_bad_files
+from tokflow.pipeline.bad_files import file_of, note_bad_files
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import BuildResult, StageFailure
 from tokflow.raw import BadFile, RawPartition
@@ -127,7 +127,7 @@ class SkippedFiles:
         self._graph = graph
         self.failed: list[StageFailure] = []
         """Failures of everything else, and of bad files where they are too many."""
-        self._is_on = skips_bad_files(graph.dataset)
+        self._is_on = graph.dataset.raw.on_bad_file == "skip"
         self._waiting: dict[str, StageFailure] = {}
         """Failures of bad files, by their keys, that are to be left out."""
         self.found: list[StageFailure] = []

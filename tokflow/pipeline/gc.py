@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
@@ -14,7 +13,6 @@ from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
-from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.stages import for_mixtures
 from tokflow.shown import size
 from tokflow.stage import RAW
@@ -197,8 +195,3 @@ def drop_tokens(graph: BuildGraph) -> int:
             num_bytes += num_spare_bytes(spare)
             drop(spare)
     return num_bytes
-
-
-def with_tokens_dropped(built: BuildResult, graph: BuildGraph) -> BuildResult:
-    """Return the result of a build of everything, after which tokens may go."""
-    return built if built.failed else replace(built, dropped_bytes=drop_tokens(graph))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, TokflowError, first_five
 from tokflow.exports.ahead import TokensAhead
-from tokflow.pipeline.bad_files import skips_bad_files, without, without_known
+from tokflow.pipeline.bad_files import without, without_known
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import (
@@ -105,7 +105,7 @@ class BuildGraph:
     @cached_property
     def listing(self) -> Listing:
         """The same without files that are known to be bad."""
-        if not skips_bad_files(self.dataset):
+        if self.dataset.raw.on_bad_file == "error":
             return self.matched
         return without_known(self.matched, self.dataset, self.identified)
 

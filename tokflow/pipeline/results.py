@@ -6,7 +6,7 @@ notices, things that a person must know about outputs, from the counts of their 
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
 from tokflow.errors import TokflowError, explained, shortened
@@ -41,17 +41,17 @@ class Notice:
     """True if something of the raw files is not in the outputs."""
 
 
+@dataclass(frozen=True, slots=True)
 class Totals:
     """The counts that notices are made from: those of all token shards together, and of each
     export. Manifests are added one by one, since those of 100,000 files fill gigabytes."""
 
-    def __init__(self) -> None:
-        self.tokens = Counter[str]()
-        """Sums over the token shards; 0 for a count that none of them has."""
-        self.reject_reasons = Counter[str]()
-        """Rejects by reason."""
-        self.exports: dict[str, Mapping[str, int]] = {}
-        """Counts of each export, by its name."""
+    tokens: Counter[str] = field(default_factory=Counter)
+    """Sums over the token shards; 0 for a count that none of them has."""
+    reject_reasons: Counter[str] = field(default_factory=Counter)
+    """Rejects by reason."""
+    exports: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    """Counts of each export, by its name."""
 
     def add(self, manifest: Manifest, name: str) -> Self:
         """Add the counts of an output, which is called `name`; those of a split, of sequences and

@@ -18,7 +18,7 @@ from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import MissingOutputError, TokflowError, first_five
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import SkippedFiles, note_failures
-from tokflow.pipeline.gc import with_tokens_dropped
+from tokflow.pipeline.gc import drop_tokens
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import MixtureGraph, graph_of
 from tokflow.pipeline.output import Output
@@ -101,7 +101,9 @@ def build_dataset(
     with open_pool(jobs, pool) as opened, closing(build.events(opened)) as events:
         for event in events:
             reporter.hear(event)
-    return build.result() if partitions or share else with_tokens_dropped(build.result(), graph)
+    built = build.result()
+    is_whole = not (partitions or share or built.failed)
+    return replace(built, dropped_bytes=drop_tokens(graph)) if is_whole else built
 
 
 class Build:
@@ -126,13 +128,10 @@ class Build:
         they are asked for. `asked`: the outputs to make, by stage and variant, with all
         that they are made from; by default all. `advance`: hears of text as it is tokenized, for
         which no event waits."""
-        self.graph = graph
-        self.advance = advance
+        self.graph, self.keys, self.asked = graph, keys, asked
+        self.advance, self.is_share = advance, is_share
         self.only = None if only is None else {*only}
-        self.is_share = is_share
-        self.asked = asked
         self.needed = None if asked is None else needed_for(asked, graph.dataset)
-        self.keys = keys
         self.started = time.perf_counter()
         self.tried: set[str] = set()
         """The partitions that it has begun with."""
