@@ -4,12 +4,9 @@ from typing import Any
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.exports.formats.bin import BinOptions
-from tokflow.exports.formats.parquet import ParquetOptions
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.split.rule import PartConfig, SplitConfig
-from tokflow.tokenizers.tokenizer import fields_of_name
 from tokflow_tests.outputs import touched
 from tokflow_tests.tiny import build, declare, load_dataset
 
@@ -51,41 +48,6 @@ def test_a_minimal_dataset_has_every_default(tmp_path: Path):
     assert dataset.split.parts == {"train": PartConfig(start=0)}
     assert (dataset.packing.strategy, dataset.packing.sequence_length) == ("concat", 1024)
     assert dataset.exports == ()
-
-
-def test_attributes_alone_are_a_dataset_too(tmp_path: Path):
-    text = "name: tiny\nraw: {files: [a.txt]}\ntokenizer: {kind: bytes}\n"
-
-    dataset = load(tmp_path, text)
-
-    assert (dataset.name, dataset.raw.files) == ("tiny", ("a.txt",))
-
-
-def test_relative_paths_start_at_the_yamls_own_folder(tmp_path: Path):
-    dataset = load(tmp_path, MINIMAL)
-
-    assert dataset.base == tmp_path
-    assert dataset.store.root == tmp_path / "data" / "store"
-    assert dataset.folder == tmp_path / "data" / "store" / "tiny"
-
-
-def test_exports_are_named_alone_or_with_options(tmp_path: Path):
-    exports = """\
-  exports:
-    - bin
-    - {format: parquet, shard_size: 500MB}
-    - {format: bin, name: bin-2}
-"""
-
-    dataset = load(tmp_path, MINIMAL + exports)
-
-    assert [(export.name, export.format) for export in dataset.exports] == [
-        ("bin", "bin"),
-        ("parquet", "parquet"),
-        ("bin-2", "bin"),
-    ]
-    assert dataset.exports[0].options == BinOptions()
-    assert dataset.exports[1].options == ParquetOptions(shard_size=500_000_000)
 
 
 @pytest.mark.parametrize(
@@ -197,18 +159,6 @@ def test_shares_alone_are_parts_by_fraction(split: dict[str, Any]):
     dataset = make_dataset(attributes, base=Path("/base"), where="test")
 
     assert dataset.split == SplitConfig(parts=parts, seed=3)
-
-
-@pytest.mark.parametrize("name", ["gpt2", "org/name", "local/tokenizer.json"])
-def test_a_name_alone_is_a_tokenizer(name: str):
-    attributes = {"name": "tiny", "raw": {"files": "*"}}
-
-    short, whole = (
-        make_dataset({**attributes, "tokenizer": of}, base=Path("/base"), where="test")
-        for of in (name, fields_of_name(name))
-    )
-
-    assert short.tokenizer == whole.tokenizer
 
 
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path):

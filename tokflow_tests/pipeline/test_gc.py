@@ -63,16 +63,6 @@ def test_what_is_not_referred_to_any_more_is_what_is_collected(tmp_path: Path):
     assert unreferred_bytes(made, used) == 0
 
 
-def test_after_collecting_nothing_has_to_be_built(tmp_path: Path):
-    build_of_lengths(tmp_path, 4, 8)
-    made = declare_small(tmp_path, exports=["parquet"])
-
-    collect(made)
-
-    assert find_garbage(made, keep=0) == {}
-    assert make_plan(made).is_up_to_date
-
-
 def test_outputs_of_a_file_that_is_gone_go_with_their_folder(tmp_path: Path):
     build_of_lengths(tmp_path, 8)
     (tmp_path / "raw/sub/c.jsonl").unlink()

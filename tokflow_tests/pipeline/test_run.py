@@ -52,21 +52,6 @@ def test_one_bad_file_stops_no_other_and_completes_the_dataset_when_it_is_fixed(
     ]
 
 
-def test_an_export_refuses_and_names_the_files_that_are_not_built(tmp_path: Path):
-    files = {f"{name}.jsonl": ["text"] for name in "abcdefgh"}
-    dataset = declare(tmp_path, files, exports=["parquet"])
-    build_dataset(dataset, partitions=["b.jsonl"])
-
-    with pytest.raises(MissingOutputError) as raised:
-        make_output(graph_of(dataset), "export", "parquet")
-
-    assert (raised.value.where, raised.value.found) == (
-        "tiny/exports/parquet",
-        "7 not built: a.jsonl, c.jsonl, d.jsonl, e.jsonl, f.jsonl, and 2 more",
-    )
-    assert not (dataset.folder / "exports/parquet/latest").exists()
-
-
 def test_some_partitions_are_built_and_exports_left_alone_until_all_are(tmp_path: Path):
     dataset = declare(tmp_path, FILES, **{**EVERYTHING, "split": {"parts": {"train": {}}}})
 

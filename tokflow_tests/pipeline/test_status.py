@@ -6,19 +6,11 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow_tests.pipeline.test_mixture import declare_mixture
-from tokflow_tests.tiny import TEXTS, build, declare_small, write_texts
+from tokflow_tests.tiny import build, declare_small, write_texts
 
 
 def statuses(folder: Path, **fields: object) -> dict[str, FileStatus]:
     return {of.key: of for of in file_statuses(make_plan(declare_small(folder, **fields)))}
-
-
-def test_before_the_first_build_every_file_is_new_and_holds_nothing(tmp_path: Path):
-    found = statuses(tmp_path)
-
-    assert [*found] == [*TEXTS]
-    assert found["a.jsonl"] == FileStatus(key="a.jsonl", state="new")
-    assert {of.state for of in found.values()} == {"new"}
 
 
 def test_a_built_file_has_the_counts_and_the_time_of_its_tokens(tmp_path: Path):

@@ -10,7 +10,6 @@ import pytest
 from tokflow.audit.trace import trace_tokens
 from tokflow.cli.closing_summary import left_out
 from tokflow.documents import ranges
-from tokflow.errors import BadDocumentError
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
@@ -140,18 +139,6 @@ def test_workers_run_the_function_and_make_the_same_bytes(
     [one, other] = [graph.open_tokens("a.jsonl").folder for graph in (alone, both)]
     for name in ("tokens.bin", "documents.parquet", "rejects.jsonl"):
         assert (one / name).read_bytes() == (other / name).read_bytes()
-
-
-def test_a_function_that_ends_its_process_is_a_bad_document(tmp_path: Path):
-    source = "import sys\ndef words(text):\n    sys.exit() if text == 'boom' else 0\n"
-    (tmp_path / "clean.py").write_text(source)
-    dataset = declare(tmp_path, FILES, documents={"transform": "clean:words"})
-
-    [failed] = build_dataset(dataset, jobs=1).failed
-
-    assert isinstance(failed.error, BadDocumentError)
-    assert (failed.error.row, failed.error.line) == (10, 11)
-    assert "found SystemExit (in line 3 of clean.py)" in str(failed.error)
 
 
 def test_a_plan_runs_nothing_and_an_edit_makes_the_tokens_again(tmp_path: Path):
