@@ -247,8 +247,16 @@ def record_listing(
     is_new = bool(history.unrecorded({"": files_version(raw_files)}))
     if is_new or with_status:
         statuses = file_statuses(make_plan(graph.dataset, graph=graph))
-        report = _report_files(graph, raw_files, statuses)
-        shown = history.metadata
+        rows = [asdict(of) for of in graph.listing.left_out]  # a pattern matches it
+        num_bytes = sum(raw.num_bytes for raw in raw_files.values() if raw)
+        summary, shown_first = status_metadata(statuses)
+        page = Page(
+            summary={"num_files": len(raw_files), **summary, "num_bytes": num_bytes},
+            shown={**shown_first, **({"left_out": rows_table(rows)} if rows else {})},
+            own={"dagster/row_count": len(raw_files)},
+        )
+        said = counted(len(raw_files), "file")
+        report, shown = Report(files_version(raw_files), page.metadata, said), history.metadata
         is_new = is_new or any(shown.get(of) != report.metadata.get(of) for of in SHOWN)
         if is_new:
             history.record({"": report}, log)
@@ -294,22 +302,6 @@ def report_raw(graph: BuildGraph, raw: RawPartition) -> Report:
         details |= {} if hub is None else {"commit": hub.commit}
         page = Page(summary=summary, details=details, own=own)
     return Report(raw.sha256, page.of_file(graph), f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
-
-
-def _report_files(
-    graph: BuildGraph, raw_files: Mapping[str, RawFile | None], statuses: Sequence[FileStatus]
-) -> Report:
-    """Return the report of the list of raw files, None for one that has not been fetched, with the
-    status of each, and of what is no raw file though a pattern matches it."""
-    rows = [asdict(of) for of in graph.listing.left_out]
-    raw_bytes = {key: raw.num_bytes for key, raw in raw_files.items() if raw}
-    summary, shown_first = status_metadata(statuses)
-    page = Page(
-        summary={"num_files": len(raw_files), **summary, "num_bytes": sum(raw_bytes.values())},
-        shown={**shown_first, **({"left_out": rows_table(rows)} if rows else {})},
-        own={"dagster/row_count": len(raw_files)},
-    )
-    return Report(files_version(raw_files), page.metadata, counted(len(raw_files), "file"))
 
 
 def files_version(raw_files: Mapping[str, RawFile | None]) -> str:

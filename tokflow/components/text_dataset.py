@@ -283,7 +283,18 @@ def _jobs_of(
     jobs = [*(job for _, job in builds), *map(scan_job, datasets)]
     return dg.Definitions(
         jobs=jobs,
-        schedules=[build_schedule(of, job) for of, job in builds if of.schedule],
+        schedules=[
+            dg.ScheduleDefinition(  # on unless somebody turns it off
+                name=f"{dagster_name(of.name)}_schedule",
+                job=job,
+                cron_schedule=str(of.schedule),
+                execution_timezone=of.timezone,
+                default_status=dg.DefaultScheduleStatus.RUNNING,
+                description=f"Builds {of.name} at its times.",
+            )
+            for of, job in builds
+            if of.schedule
+        ],
         sensors=[files_sensor(datasets, jobs, broken)] if datasets else [],
     )
 
@@ -373,15 +384,3 @@ def scan_job(dataset: Dataset) -> dg.JobDefinition:
         sync()
 
     return scan
-
-
-def build_schedule(dataset: Dataset, job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    """Return the schedule of a build, on unless somebody turns it off."""
-    return dg.ScheduleDefinition(
-        name=f"{dagster_name(dataset.name)}_schedule",
-        job=job,
-        cron_schedule=str(dataset.schedule),
-        execution_timezone=dataset.timezone,
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Builds {dataset.name} at its times.",
-    )

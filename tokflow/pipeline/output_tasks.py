@@ -121,7 +121,10 @@ class OutputTasks:
             begun = writer.begun
             folder = output.folder if begun is None else output.place / begun.fingerprint[:16]
             self._folder = folder
-            whole, dropped = known_whole(writer.inputs()), _dropped_of(output)
+            whole, dropped = known_whole(writer.inputs()), dict[str, FileEntry]()
+            if not output.is_first_of_kind:
+                with suppress(MissingOutputError, CorruptOutputError):  # of what it has no more
+                    dropped = output.graph.store.read(output.folder).manifest.dropped
             common = Common(writer, self._segments, whole, dropped)
             shared = Shared(common, num_tasks=len(self._segments))
             task = Task(output.title, output.graph.store, folder, shared, self._num_bytes)
@@ -191,30 +194,17 @@ class OutputTasks:
             output.graph.store.remove_segments(self._folder, stayed_here=stayed_here)
         if error is None or is_there:
             return result_of(self.graph, output, is_new=error is None)
-        return (isinstance(error, BadDocumentError) and self._first_error()) or error
-
-    def _first_error(self) -> Exception | None:
-        """Return the error that reading the whole file ends with: how many documents may be set
-        aside is counted from its beginning."""
-        graph = self.graph
-        documents, paths = graph.dataset.documents, graph.raw(self.output.name).paths
-        if documents.on_bad_document == "error":
-            return None  # each range has its own
-        try:
-            render = open_renderer(documents, graph.tokenizer)
+        documents = self.graph.dataset.documents
+        if not isinstance(error, BadDocumentError) or documents.on_bad_document == "error":
+            return error  # each range has its own
+        try:  # how many may be set aside is counted from the beginning of the whole file
+            render = open_renderer(documents, self.graph.tokenizer)
+            paths = self.graph.raw(output.name).paths
             for _ in DocumentSource(paths, documents).batches(render=render):
                 pass
-        except Exception as error:
-            return error
-        return None
-
-
-def _dropped_of(output: Output) -> Mapping[str, FileEntry]:
-    """Return the files that were dropped of an output, whatever is wrong with the others."""
-    if not output.is_first_of_kind:
-        with suppress(MissingOutputError, CorruptOutputError):
-            return output.graph.store.read(output.folder).manifest.dropped
-    return {}
+        except Exception as first:
+            return first
+        return error
 
 
 def _is_there(output: Output, segment: Share, folder: Path, store: Store) -> bool:

@@ -24,7 +24,19 @@ def check_supervised(graph: Graph, shards: Sequence[Mapping[str, int]]) -> None:
     found = f"none of {counted(num_tokens, 'token')}"
     remedy = "put what is to be learnt into the completion"
     if documents.is_rendered:
-        found += f", in messages of the roles {first_five(_roles(graph, documents))}"
+        roles: dict[str, None] = {}
+
+        def read(parsed: ParsedBatch) -> ParsedBatch:
+            for text in parsed.batch.texts.to_pylist():
+                with suppress(BadChatError):
+                    messages = read_chat(text.encode(), documents).messages
+                    roles.update(dict.fromkeys(repr(of["role"]) for of in messages))
+            return parsed
+
+        with suppress(TokflowError, OSError):
+            paths = graph.raw(next(iter(graph.partitions))).paths
+            next(DocumentSource(paths, documents).batches(render=read), None)
+        found += f", in messages of the roles {first_five([*roles])}"
         remedy = "give what is to be learnt to messages of the role 'assistant' that have words and"
         remedy += " no `train: false` or `weight: 0`"
     field = next(of for of in ("messages", "completion", "chat_format") if getattr(documents, of))
@@ -34,20 +46,3 @@ def check_supervised(graph: Graph, shards: Sequence[Mapping[str, int]]) -> None:
         found=found,
         remedy=f"{remedy}, or set documents.on_no_loss: accept",
     )
-
-
-def _roles(graph: Graph, documents: DocumentsConfig) -> list[str]:
-    """Return the roles in the first chats of a dataset, each once and quoted."""
-    roles: dict[str, None] = {}
-
-    def read(found: ParsedBatch) -> ParsedBatch:
-        for text in found.batch.texts.to_pylist():
-            with suppress(BadChatError):
-                messages = read_chat(text.encode(), documents).messages
-                roles.update(dict.fromkeys(repr(of["role"]) for of in messages))
-        return found
-
-    with suppress(TokflowError, OSError):
-        paths = graph.raw(next(iter(graph.partitions))).paths
-        next(DocumentSource(paths, documents).batches(render=read), None)
-    return [*roles]

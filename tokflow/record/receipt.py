@@ -1,7 +1,7 @@
 """The receipt of an export: one Merkle root over its manifest and those of all that it was made
 from, in an in-toto statement.
 
-    leaf     sha256 of 0x00 and the JSON of `leaf_of`, keys sorted, without spaces, in UTF-8
+    leaf     sha256 of 0x00 and the JSON of a manifest, keys sorted, without spaces, in UTF-8
     node     sha256 of 0x01, the left and the right half, cut at the largest power of two
     leaves   sorted by their names, `<dataset>/<stage>/<partition>`
 
@@ -101,23 +101,18 @@ OF_ENVIRONMENT = {"origin", "reference", DROPPED}
 library that was its reference, and files that were dropped, which count as if they were there."""
 
 
-def leaf_of(output: StoredOutput) -> dict[str, Any]:
-    """Return what is hashed of a manifest: all of it except OF_ENVIRONMENT, and files that have the
-    time of their writing, as the commit of Lance."""
-    manifest = output.manifest
-    fields = replace(manifest, files={**manifest.dropped, **manifest.files}).fields()
-    details = {of: value for of, value in fields["details"].items() if of not in OF_ENVIRONMENT}
-    files = fields["files"]
-    if is_export(manifest):
-        files = {of: files[of] for of in files if not Export(output).format.has_time(of)}
-    return {**fields, "details": details, "files": files}
-
-
 def leaves_of(outputs: Iterable[StoredOutput]) -> dict[str, str]:
-    """Return the hash of the leaf of each output by its name, sorted."""
+    """Return the hash of the leaf of each output by its name, sorted: of all of its manifest except
+    OF_ENVIRONMENT, and files that have the time of their writing, as the commit of Lance."""
     found = {}
     for output in outputs:
-        leaf = leaf_of(output)
+        manifest = output.manifest
+        leaf = replace(manifest, files={**manifest.dropped, **manifest.files}).fields()
+        details, files = leaf["details"], leaf["files"]
+        leaf["details"] = {of: details[of] for of in details if of not in OF_ENVIRONMENT}
+        if is_export(manifest):
+            has_time = Export(output).format.has_time
+            leaf["files"] = {of: files[of] for of in files if not has_time(of)}
         name = "/".join(filter(None, (leaf["dataset"], leaf["stage"], leaf["partition"])))
         text = json.dumps(leaf, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         found[name] = _hex(b"\0" + text.encode())
@@ -187,15 +182,8 @@ def check_store(statement: Statement, store: Store, folder: Path) -> Iterator[st
 
 
 def check_dataset(statement: Statement, dataset: Dataset) -> Iterator[str]:
-    """Yield how the raw files of a dataset, and then its store, differ from a receipt. Raises: as
-    `check_store`."""
-    yield from check_raw_files(statement, dataset)
-    yield from check_store(statement, dataset.store, dataset.folder)
-
-
-def check_raw_files(statement: Statement, dataset: Dataset) -> Iterator[str]:
-    """Yield how the raw files of a dataset, of a mixture those of its sources, differ from those of
-    a receipt; all are read."""
+    """Yield how the raw files of a dataset, of a mixture those of its sources, and then its store,
+    differ from a receipt; all are read. Raises: as `check_store`."""
     graph = graph_of(dataset, rehash=True)
     found = {}
     for of in (graph.of_sources or {"": graph}).values():
@@ -205,6 +193,7 @@ def check_raw_files(statement: Statement, dataset: Dataset) -> Iterator[str]:
             except (TokflowError, OSError) as error:
                 yield message_of(error, where=key)
     yield from map(str, unequal("raw file", statement["predicate"]["raw_files"], found))
+    yield from check_store(statement, dataset.store, dataset.folder)
 
 
 def check_rebuilt(statement: Statement, dataset: Dataset) -> Iterator[str]:
