@@ -3,6 +3,7 @@
 import html
 import json
 import os
+from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
@@ -23,6 +24,10 @@ STARTTLS, `smtp://user:password@host:587`; what a URL reserves stands in it as %
 
 WEBHOOK_SECONDS = 30.0
 
+JSON = {"Content-Type": "application/json"}
+
+RUNNING = dg.DefaultSensorStatus.RUNNING
+
 
 def failure_alerts() -> list[dg.SensorDefinition]:
     """Return sensors that tell of every run that fails, in all code locations of the instance.
@@ -34,10 +39,42 @@ def failure_alerts() -> list[dg.SensorDefinition]:
     Raises: ConfigError for addresses without a server that is a URL.
     """
     sensors = []
+    of_all: dict[str, Any] = {"monitor_all_code_locations": True, "default_status": RUNNING}
     if url := os.environ.get(WEBHOOK):
-        sensors.append(_webhook_sensor(url))
+
+        @dg.run_failure_sensor(
+            name="tokflow_alert_webhook",
+            description="Sends a message about each run that fails to a webhook.",
+            **of_all,
+        )
+        def alert(context: dg.RunFailureSensorContext) -> None:
+            body = json.dumps({"text": alert_text(context)}).encode()
+            with urlopen(Request(url, body, JSON), timeout=WEBHOOK_SECONDS):
+                pass
+
+        sensors.append(alert)
     if addresses := os.environ.get(MAIL_TO):
-        sensors.append(_mail_sensor(addresses.split(",")))
+        server = urlsplit(os.environ.get(SMTP, ""))
+        if server.scheme not in ("smtp", "smtps") or not (server.hostname and server.username):
+            raise ConfigError(
+                where=f"the variable {SMTP}",
+                expected="smtps://user:password@host:465, or smtp:// with STARTTLS",
+                found="another URL, or none",
+                remedy=f"set it, or unset {MAIL_TO}",
+            )
+        mail = dg.make_email_on_run_failure_sensor(
+            name="tokflow_alert_mail",
+            email_from=unquote(server.username),
+            email_password=unquote(server.password or ""),
+            email_to=[of.strip() for of in addresses.split(",")],
+            email_subject_fn=lambda context: f"{context.dagster_run.job_name} failed",
+            email_body_fn=lambda context: f"<pre>{html.escape(alert_text(context))}</pre>",
+            smtp_host=server.hostname,
+            smtp_port=server.port,
+            smtp_type="SSL" if server.scheme == "smtps" else "STARTTLS",
+            **of_all,
+        )
+        sensors.append(mail)
     return sensors
 
 
@@ -49,44 +86,3 @@ def alert_text(context: dg.RunFailureSensorContext) -> str:
     causes += [str(of.error.message) for of in steps if not of.user_failure_data and of.error]
     cause = "\n".join(causes) or context.failure_event.message
     return f"{run.job_name} failed (run {run.run_id}):\n{cause}"
-
-
-def _webhook_sensor(url: str) -> dg.SensorDefinition:
-    @dg.run_failure_sensor(
-        name="tokflow_alert_webhook",
-        monitor_all_code_locations=True,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Sends a message about each run that fails to a webhook.",
-    )
-    def alert(context: dg.RunFailureSensorContext) -> None:
-        body = json.dumps({"text": alert_text(context)}).encode()
-        request = Request(url, body, {"Content-Type": "application/json"})
-        with urlopen(request, timeout=WEBHOOK_SECONDS):
-            pass
-
-    return alert
-
-
-def _mail_sensor(addresses: list[str]) -> dg.SensorDefinition:
-    server = urlsplit(os.environ.get(SMTP, ""))
-    if server.scheme not in ("smtp", "smtps") or not (server.hostname and server.username):
-        raise ConfigError(
-            where=f"the variable {SMTP}",
-            expected="smtps://user:password@host:465, or smtp:// with STARTTLS",
-            found="another URL, or none",
-            remedy=f"set it, or unset {MAIL_TO}",
-        )
-    user = unquote(server.username)
-    return dg.make_email_on_run_failure_sensor(
-        name="tokflow_alert_mail",
-        email_from=user,
-        email_password=unquote(server.password or ""),
-        email_to=[of.strip() for of in addresses],
-        email_subject_fn=lambda context: f"{context.dagster_run.job_name} failed",
-        email_body_fn=lambda context: f"<pre>{html.escape(alert_text(context))}</pre>",
-        smtp_host=server.hostname,
-        smtp_port=server.port,
-        smtp_type="SSL" if server.scheme == "smtps" else "STARTTLS",
-        monitor_all_code_locations=True,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-    )

@@ -191,16 +191,15 @@ def _build_one(
     num_recorded = sum(map(len, recorder.entered.values()))
     said = f"{files}: {new} new, {len(built.made) - built.num_new:,} up to date"
     say(f"{said}, {num_recorded:,} recorded, {duration(built.seconds)}")
-    problems = _said(failed, dg.AssetCheckSeverity.ERROR)
-    warnings = _said(failed, dg.AssetCheckSeverity.WARN)
+    severity = dg.AssetCheckSeverity
+    problems, warnings = (_said(failed, of) for of in (severity.ERROR, severity.WARN))
     failure = _failure(build.graph, built, options, problems)
     needed = needed_for(FOR_MIXTURES, dataset) if is_source else None
     red = failed_outputs(graph, built.failed, made=built.made, needed=needed) if failure else []
-    checks, key = recorder.results, asset_key(dataset, FILES)
+    checks, key, lacking = recorder.results, asset_key(dataset, FILES), recorder.not_computed
     if dg.AssetCheckKey(key, FILES_CHECK) in context.selected_asset_check_keys:
         statuses = file_statuses(make_plan(dataset))  # not built yet is none of its business
         checks = [*checks, check_files(key, [of for of in statuses if of.state == "failed"])]
-    lacking = recorder.not_computed
     return RecordedBuild(built, problems, warnings, failure, num_recorded, red, checks, lacking)
 
 

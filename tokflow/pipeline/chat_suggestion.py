@@ -30,7 +30,11 @@ def chat_fields(records: Sequence[Mapping[str, Any]], path: Path) -> dict[str, A
 
     Raises: ConfigError for pairs of a chosen and a rejected answer.
     """
-    layouts = _layouts(records)
+    layouts: dict[str, Layout] = {}
+    for name in dict.fromkeys(name for record in records for name in record):
+        kinds = {_layout(value) for record in records if (value := record[name]) is not None}
+        if len(kinds) == 1 and (layout := kinds.pop()) is not None:  # all alike, null aside
+            layouts[name] = layout
     if layouts.keys() >= {*PREFERENCE}:
         chosen = f"messages: {PREFERENCE[0]}"
         if layouts[PREFERENCE[0]] == "text":
@@ -55,17 +59,6 @@ def chat_fields(records: Sequence[Mapping[str, Any]], path: Path) -> dict[str, A
 
 _BESIDE = {"tools": "tools", "chat_template_kwargs": "chat_template_kwargs_column"}
 """Columns beside a chat, and the fields that name them."""
-
-
-def _layouts(records: Sequence[Mapping[str, Any]]) -> dict[str, Layout]:
-    """Return what each column holds of which all values are alike, null aside."""
-    names = dict.fromkeys(name for record in records for name in record)
-    layouts: dict[str, Layout] = {}
-    for name in names:
-        found = {_layout(value) for record in records if (value := record[name]) is not None}
-        if len(found) == 1 and (layout := found.pop()) is not None:
-            layouts[name] = layout
-    return layouts
 
 
 def _layout(value: Any) -> Layout | None:

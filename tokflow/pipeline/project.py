@@ -38,7 +38,18 @@ def find_project(start: Path | None = None) -> Project | None:
     for folder in (start, *start.parents):
         for path in (folder / "dg.toml", folder / "pyproject.toml"):
             if path.is_file() and (section := _section(path)) is not None:
-                return Project(folder, _defs_folder(path, section))
+                root_module, module = section.get("root_module"), section.get("defs_module")
+                if not root_module and not module:
+                    raise ConfigError(
+                        where=f"{path}: dg.project",
+                        expected="`root_module`",
+                        found="none",
+                        remedy="name the project's package",
+                    )
+                parts = str(module or f"{root_module}.defs").split(".")
+                places = [folder.joinpath(of, *parts) for of in ("src", "")]  # none is imported
+                there = next((place for place in places if place.is_dir()), places[-1])
+                return Project(folder, there)
     if named:
         raise ConfigError(
             where=f"project {named!r}",
@@ -80,18 +91,3 @@ def _section(path: Path) -> dict[str, Any] | None:
     tool = fields if path.name == "dg.toml" else fields.get("tool", {}).get("dg", {})
     section: dict[str, Any] | None = tool.get("project")
     return section
-
-
-def _defs_folder(path: Path, section: dict[str, Any]) -> Path:
-    """Return the folder of the definitions module, without importing it."""
-    root_module, module = section.get("root_module"), section.get("defs_module")
-    if not root_module and not module:
-        raise ConfigError(
-            where=f"{path}: dg.project",
-            expected="`root_module`",
-            found="none",
-            remedy="name the project's package",
-        )
-    parts = str(module or f"{root_module}.defs").split(".")
-    places = [path.parent.joinpath(of, *parts) for of in ("src", "")]
-    return next((place for place in places if place.is_dir()), places[-1])

@@ -48,12 +48,11 @@ def why(newest: Manifest, expected: Recipe, step: Stage) -> tuple[Cause, tuple[s
     for name, called in (("shuffle", "shuffle"), ("document_order", "shuffle.documents")):
         if (name in as_stored) != (name in of_newest):
             fields.append(f"{called} is {'new' if name in as_stored else 'gone'}")
-    parents, before = expected.parents, was.parents
-    inputs = {
-        of: f"{of}{'' if of in parents else ' is gone'}" if of in before else f"{of} is new"
-        for of in sorted({*parents, *before})
-        if parents.get(of) != before.get(of)
-    }
+    parents, before, inputs = expected.parents, was.parents, dict[str, str]()
+    for of in sorted({*parents, *before}):
+        if parents.get(of) != before.get(of):
+            both = of in parents and of in before
+            inputs[of] = of if both else f"{of} is {'new' if of in parents else 'gone'}"
     files: list[str] = []
     if step.decides_all:
         files, inputs = list(inputs.values()), {}
@@ -61,20 +60,20 @@ def why(newest: Manifest, expected: Recipe, step: Stage) -> tuple[Cause, tuple[s
         files, _ = [str(newest.partition)], inputs.pop("raw")
     if step.has_engine and "engine" in expected.config and "engine" not in was.config:
         inputs["engine"] = "gigatoken was found wrong with this tokenizer"
-    position = expected.config.get("position", {})
-    earlier = was.config.get("position", {})
+    position, earlier = (of.config.get("position", {}) for of in (expected, was))
     if any(position.get(of, 0) != earlier.get(of, 0) for of in {*position, *earlier}):
         inputs["position"] = "the files before it"
     if "scope" in expected.config.get("documents", {}).get("limit", {}):
         # What is left of a limit of the dataset, which the files before it decide.
         left = [field for field in fields if field.startswith(_LIMIT)]
+        numbers = [number for field in left if (number := _LEFT.fullmatch(field))]
         fields = [field for field in fields if field not in left]
-        numbers = [_LEFT.fullmatch(field) for field in left]
-        for of in filter(None, numbers if all(numbers) else []):
-            inputs[of[0]] = (
-                f"documents.limit leaves it {counted(int(of[3]), of[1])}, before {of[2]}"
-            )
-        fields += [] if all(numbers) else ["documents.limit"]
+        if len(numbers) < len(left):
+            numbers, fields = [], [*fields, "documents.limit"]
+        leaves = "documents.limit leaves it"
+        inputs |= {
+            of[0]: f"{leaves} {counted(int(of[3]), of[1])}, before {of[2]}" for of in numbers
+        }
     set_by_user = [field for field in fields if not _COMES_AND_GOES.fullmatch(field)]
     found: dict[Cause, Sequence[str]] = {
         "config changed": set_by_user if set_by_user or files or inputs else fields,

@@ -215,20 +215,14 @@ def _look(path: Path, text: str | None) -> _Found | None:
         return _Found({**of_chats, **likely}, others, unread)
     sizes = {name: _characters(path, name, likely) for name in texts}
     longest = sorted(filter(sizes.__getitem__, sizes), key=lambda name: -sizes[name])
-    text = text or _likeliest(longest)
+    last_words = {name: name.rpartition(".")[2].lower() for name in longest}
+    named = [name for name in longest if last_words[name] in TEXT_NAMES]
+    named.sort(key=lambda name: TEXT_NAMES.index(last_words[name]))
+    rest = (name for name in longest if not OTHER_NAMES.fullmatch(last_words[name]))
+    text = text or next(iter([*named, *rest]), None)  # by name, then by length
     if text is None:
         return None
     return _Found({"text": text, **likely}, [name for name in longest if name != text], chats)
-
-
-def _likeliest(names: Sequence[str]) -> str | None:
-    """Return the likeliest text column, by name and then by length (`names` has the longest first);
-    None if no name fits."""
-    last_words = {name: name.rpartition(".")[2].lower() for name in names}
-    named = [name for name in names if last_words[name] in TEXT_NAMES]
-    named.sort(key=lambda name: TEXT_NAMES.index(last_words[name]))
-    rest = (name for name in names if not OTHER_NAMES.fullmatch(last_words[name]))
-    return next(iter([*named, *rest]), None)
 
 
 def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
