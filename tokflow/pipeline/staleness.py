@@ -64,16 +64,8 @@ def why(newest: Manifest, expected: Recipe, step: Stage) -> tuple[Cause, tuple[s
     if any(position.get(of, 0) != earlier.get(of, 0) for of in {*position, *earlier}):
         inputs["position"] = "the files before it"
     if "scope" in expected.config.get("documents", {}).get("limit", {}):
-        # What is left of a limit of the dataset, which the files before it decide.
-        left = [field for field in fields if field.startswith(_LIMIT)]
-        numbers = [number for field in left if (number := _LEFT.fullmatch(field))]
-        fields = [field for field in fields if field not in left]
-        if len(numbers) < len(left):
-            numbers, fields = [], [*fields, "documents.limit"]
-        leaves = "documents.limit leaves it"
-        inputs |= {
-            of[0]: f"{leaves} {counted(int(of[3]), of[1])}, before {of[2]}" for of in numbers
-        }
+        fields, left = _of_limit(fields)
+        inputs |= left
     set_by_user = [field for field in fields if not _COMES_AND_GOES.fullmatch(field)]
     found: dict[Cause, Sequence[str]] = {
         "config changed": set_by_user if set_by_user or files or inputs else fields,
@@ -83,6 +75,19 @@ def why(newest: Manifest, expected: Recipe, step: Stage) -> tuple[Cause, tuple[s
     causes = [cause for cause, names in found.items() if names]
     details = [", ".join(shortened(names, 3)) for names in found.values() if names]
     return (causes[0] if causes else "config changed"), tuple(details)
+
+
+def _of_limit(fields: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return changed fields without what is left of a limit of the dataset, which is an input, for
+    the files before it decide."""
+    changed = [field for field in fields if field.startswith(_LIMIT)]
+    others = [field for field in fields if field not in changed]
+    numbers = [number for field in changed if (number := _LEFT.fullmatch(field))]
+    if len(numbers) < len(changed):
+        return [*others, "documents.limit"], {}
+    said = "documents.limit leaves it {}, before {}"
+    left = {of[0]: said.format(counted(int(of[3]), of[1]), of[2]) for of in numbers}
+    return others, left
 
 
 def cause_of(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str, ...]]:
