@@ -8,8 +8,9 @@ know of them, until the file or the config changes.
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +23,8 @@ from tokflow.shown import redact
 from tokflow.store.atomic import new_file
 from tokflow.store.manifest import joined_digest
 from tokflow.tokens.shard import TOKENS_VERSION
+
+T = TypeVar("T")
 
 BAD_FILES_NAME = "bad_files.json"
 
@@ -65,7 +68,7 @@ def without_known(
 ) -> Listing:
     """Return a listing without the files that a build could not read, and that are as they were;
     the whole of it where these are all, or more than the config allows."""
-    known = _read(dataset)
+    known = read_kept(dataset.folder / BAD_FILES_NAME, KnownBadFile)
     sources = [listing.sources[key] for key in known if key in listing.sources]
     if not sources:
         return listing
@@ -84,7 +87,7 @@ def without_known(
 def note_bad_files(dataset: Dataset, bad: Mapping[str, BadFile], known: Known) -> None:
     """Keep the bad files of a build that has just ended; nothing is raised. `known`: files that it
     has looked at."""
-    path, before = dataset.folder / BAD_FILES_NAME, _read(dataset)
+    before = read_kept(path := dataset.folder / BAD_FILES_NAME, KnownBadFile)
     now: dict[str, KnownBadFile] = {}
     for key, of in sorted(bad.items()):
         if key in before and key not in known:
@@ -92,20 +95,25 @@ def note_bad_files(dataset: Dataset, bad: Mapping[str, BadFile], known: Known) -
         elif key in known:
             with suppress(TokflowError, OSError):
                 now[key] = KnownBadFile(digest=_digest(known[key], dataset), reason=of.reason)
-    with suppress(OSError):
-        if not now:
-            path.unlink(missing_ok=True)
-        elif now != before:
-            with new_file(path) as temporary:
-                said = {key: asdict(of) for key, of in now.items()}
-                temporary.write_bytes(msgspec.json.format(msgspec.json.encode(said), indent=1))
+    if now != before:
+        keep(path, now)
 
 
-def _read(dataset: Dataset) -> dict[str, KnownBadFile]:
+def read_kept(path: Path, kind: type[T]) -> dict[str, T]:
+    """Return what was kept for the next build by keys; nothing where that cannot be read."""
     with suppress(OSError, msgspec.MsgspecError):
-        data = (dataset.folder / BAD_FILES_NAME).read_bytes()
-        return msgspec.json.decode(data, type=dict[str, KnownBadFile])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, kind])  # type: ignore[valid-type]
     return {}
+
+
+def keep(path: Path, found: Mapping[str, Any]) -> None:
+    """Keep something for the next build, or remove the file where there is nothing."""
+    with suppress(OSError):
+        if not found:
+            path.unlink(missing_ok=True)
+            return
+        with new_file(path) as temporary:
+            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
 
 
 def _digest(raw: RawFile, dataset: Dataset) -> str:

@@ -12,18 +12,15 @@ import hashlib
 import json
 from collections.abc import Generator, Iterable, Sequence, Set
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
-
 from tokflow.errors import BadContentError, BadDocumentError, RawFileError, TokflowError
-from tokflow.pipeline.bad_files import file_of, note_bad_files
+from tokflow.pipeline.bad_files import file_of, keep, note_bad_files, read_kept
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import BuildResult, StageFailure
 from tokflow.raw import BadFile, RawPartition
-from tokflow.store.atomic import new_file
 
 FAILURES_NAME = "failures.json"
 
@@ -52,10 +49,7 @@ class PastFailure:
 
 def read_failures(folder: Path) -> dict[str, PastFailure]:
     """Return the failures in the folder of a dataset by their keys, none where nothing tells."""
-    with suppress(OSError, msgspec.MsgspecError):
-        data = (folder / FAILURES_NAME).read_bytes()
-        return msgspec.json.decode(data, type=dict[str, PastFailure])
-    return {}
+    return read_kept(folder / FAILURES_NAME, PastFailure)
 
 
 def failure_key(graph: BuildGraph, stage: str, name: str, packing: str = "") -> str | None:
@@ -93,16 +87,9 @@ def note_failures(graph: BuildGraph, failed: Sequence[StageFailure], tried: Iter
             if is_known and (key := failure_key(graph, of.stage, of.name, of.packing)):
                 fields = {"stage": of.stage, "name": of.name, "packing": of.packing}
                 kept[key] = PastFailure(**fields, message=str(of.explained), time=now)
-        if kept == known:
-            return
-        path = graph.folder / FAILURES_NAME
-        newest = sorted(kept.items(), key=lambda item: item[1].time)[-MAX_FAILURES:]
-        if not newest:
-            path.unlink(missing_ok=True)
-            return
-        with new_file(path) as temporary:
-            said = {key: asdict(of) for key, of in newest}
-            temporary.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+        if kept != known:
+            newest = sorted(kept.items(), key=lambda item: item[1].time)[-MAX_FAILURES:]
+            keep(graph.folder / FAILURES_NAME, dict(newest))
 
 
 def _is_still_true(graph: BuildGraph, key: str, of: PastFailure, has_raw: Set[str]) -> bool:
