@@ -44,7 +44,7 @@ from tokflow.exports import FORMATS
 assert "bin" in sorted(FORMATS)
 assert not [name for name in FORMATS if f"tokflow.exports.formats.{name}" in sys.modules]
 export = tokflow.open_export(sys.argv[1])
-assert [values.tolist() for values in export.tokens("train")] == [[*b"abc", 256, *b"d", 256]]
+assert [of["token_ids"].tolist() for of in export.read("train")] == [[*b"abc", 256, *b"d", 256]]
 before = [*sys.modules]
 import LOADERS
 print(json.dumps([before, [*sys.modules]]))

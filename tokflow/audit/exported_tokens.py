@@ -48,9 +48,9 @@ class ExportedTokens:
                 remedy="trace its document alone; the tokens of its raw file were dropped",
             )
         pieces = (
-            piece
+            of["token_ids"]
             for begin, end, there in sorted(found)
             if begin < end
-            for piece in export.between(part, there + begin, there + end)
+            for of in export.between(part, there + begin, there + end)
         )
         return np.concatenate([*pieces])

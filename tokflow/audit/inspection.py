@@ -228,7 +228,7 @@ def _beginnings(found: StoredOutput, num: int, ancestry: Ancestry) -> Iterator[_
                 part=part,
                 sequence_length=length,
                 written=positions_in_files(export, part) if length else ALL_POSITIONS,
-                token_ids=export.between(part, 0, stop),
+                token_ids=(of["token_ids"] for of in export.between(part, 0, stop)),
                 entries=read_index(found, part, 0, stop),
             )
     elif "parts" in manifest.details:

@@ -51,7 +51,7 @@ def _document(name: str) -> dict[str, Any]:
         "name": name,
         "description": FORMATS[name].description,
         "made_of": _made_of(name),
-        "is_read": FORMATS[name].portions is not None,
+        "is_read": FORMATS[name].is_read,
         "options": _options(name),
         "files": _module_docs(name),
     }

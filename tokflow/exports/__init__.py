@@ -2,10 +2,9 @@
 folder `formats`, imported when it is used."""
 
 from tokflow.exports.config import ExportConfig
-from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Extra, Format, Layout, Portion
 from tokflow.exports.formats import FORMATS, check_format
-from tokflow.exports.index import INDEX_NAME
+from tokflow.exports.index import INDEX_NAME, damaged_file
 from tokflow.exports.part import FileFacts, Part
 from tokflow.exports.reading import Export
 

@@ -11,14 +11,17 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tokflow.errors import ConfigError
-from tokflow.exports.damage import damage_named, damaged_file
+from tokflow.exports.index import damage_named, damaged_file
 from tokflow.exports.options import PartRows
 from tokflow.exports.part import FileFacts, Part
+from tokflow.exports.token_files import batches_of_documents
 from tokflow.store.config import Config
 from tokflow.store.listed_files import Stamp
 from tokflow.store.store import StoredOutput
+from tokflow.store.tables import offsets_of, to_arrow
 from tokflow.tokens.prefetch import in_order
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -26,6 +29,9 @@ Arrays = dict[str, npt.NDArray[Any]]
 MadeOf = Literal["stream", "sequences"]
 """stream: the tokens of a part end to end, not packed; sequences: packed, all of one length."""
 
+
+TOKENS_AT_ONCE = 2**22
+"""Most tokens converted to another dtype at one go; documents stay whole."""
 
 PORTIONS_AHEAD = 16
 
@@ -151,6 +157,56 @@ class Layout:
         return self.attends_across or not {"offsets", "segment_ids", "position_ids"} & {*self.keeps}
 
 
+def pieces(fields: Arrays, layout: Layout, dtype: np.dtype[Any]) -> Iterator[Arrays]:
+    """Yield the fields of a portion, token_ids as `dtype`, and of sequences with the loss mask
+    that the format keeps. In pieces where they have to be copied, else at once."""
+    token_ids = fields["token_ids"]
+    is_copied = token_ids.dtype.itemsize != dtype.itemsize
+    if "offsets" in fields and is_copied:  # whole documents
+        for here, offsets in batches_of_documents(np.diff(fields["offsets"]), TOKENS_AT_ONCE):
+            mask = {"loss_mask": fields["loss_mask"][here]} if "loss_mask" in fields else {}
+            yield {"token_ids": token_ids[here].astype(dtype), "offsets": offsets, **mask}
+    elif not (layout.is_packed or is_copied):
+        yield {**fields, "token_ids": of_dtype(token_ids, dtype)}
+    else:
+        at_once = max(1, TOKENS_AT_ONCE // max(1, token_ids[:1].size))
+        for first in range(0, len(token_ids), at_once):
+            some = {name: values[first : first + at_once] for name, values in fields.items()}
+            some["token_ids"] = of_dtype(some["token_ids"], dtype)
+            if layout.is_packed and "loss_mask" in layout.keeps and "loss_mask" not in some:
+                some["loss_mask"] = some["segment_ids"] != 0
+            yield some
+
+
+def of_dtype(token_ids: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return token ids as `dtype`; nothing is copied where it has as many bytes."""
+    is_viewed = token_ids.dtype.itemsize == dtype.itemsize
+    return token_ids.view(dtype) if is_viewed else token_ids.astype(dtype)
+
+
+def in_lists(
+    read: Iterator[Arrays], names: Sequence[str], num: int, sizes: Any, *, dtype: np.dtype[Any]
+) -> dict[str, pa.Array]:
+    """Return each field of the first `num` sequences, all of one size, or of the first documents of
+    a stream, which have these numbers of tokens."""
+    is_fixed = np.ndim(sizes) == 0
+    offsets = np.array([0, num * sizes]) if is_fixed else offsets_of(sizes)
+    num_positions = left = int(offsets[-1])
+    dtypes = {"token_ids": dtype, "loss_mask": np.dtype(bool)}
+    found: dict[str, list[Any]] = {
+        name: [np.zeros(0, dtypes.get(name, np.dtype(np.int32)))] for name in names
+    }
+    while names and left > 0 and (fields := next(read, None)) is not None:
+        left -= fields["token_ids"].size
+        for name in names:
+            found[name].append(fields[name].reshape(-1))
+    flat = {name: to_arrow(np.concatenate(of)[:num_positions]) for name, of in found.items()}
+    if is_fixed:
+        return {name: pa.FixedSizeListArray.from_arrays(of, sizes) for name, of in flat.items()}
+    starts = to_arrow(offsets)
+    return {name: pa.LargeListArray.from_arrays(starts, of) for name, of in flat.items()}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceNames:
     """Names of what the tokens of a dataset come from, for the formats that write them down.
@@ -225,14 +281,28 @@ class Format:
     write: Callable[[Part, Any, Path], Iterator[FileFacts]]
     """Write the files of one part, which has tokens or of sequences one at least, into the folder;
     yield for each that is whole what `finish` must know of it. Of sequences those `part.within`."""
-    portions: Callable[[Any, str], Sequence[Portion]] | None
-    """Return what one part of an `Export` is read in, in order: files that are memory-mapped, or
-    what is decoded at once; none of a part without a file. Nothing is decoded yet. None: is never
-    read.
+    name: Callable[..., str]
+    """The name of a file of a part, given the part's `file_name`, its number, the options, how many
+    there are (of sequences; 0 where it counts for nothing), and the name of the dataset. Files of
+    whole raw files have the same bytes under any name."""
+    _: KW_ONLY
+    beside: Callable[[str], Sequence[str]] = lambda name: ()
+    """The names of the files that a file can have beside it, read with it."""
+    load: Callable[[Any, str], Arrays] | None = None
+    """Return the fields of a file of an `Export`, of which each is a portion; see `portions`."""
+    is_mapped: Callable[[Any], bool] = lambda options: True
+    """Whether `load` decodes nothing, given the options."""
+    lengths: Callable[[Any, str], Sequence[int]] | None = None
+    """Return the tokens of each file of a part of an `Export` of a stream. None: what it has room
+    for behind `header_bytes`."""
+    header_bytes: int = 0
+    portions: Callable[[Any, str], Sequence[Portion]] | None = None
+    """Return what one part of an `Export` is read in, in order, where that are no files that are
+    loaded whole: what is decoded at once; none of a part without a file. Nothing is decoded yet.
+    Without it and `load` the format is never read.
 
     A document lies whole in a portion if the format keeps offsets. loss_mask is in it where the
     format keeps it, and of a stream only of chats."""
-    _: KW_ONLY
     finish: Callable[[Sequence[Part], Any, Path], object] = lambda parts, options, folder: None
     """Write what is about several files, such as an index, given all parts that have some, and with
     each its `files`; there is one part at least."""
@@ -244,10 +314,6 @@ class Format:
     sizes: Callable[[PartRows, Any], list[int] | None] = lambda rows, options: None
     """Number of sequences in each file of a part, where no file depends on another, so that several
     processes can write them. None: one process writes all."""
-    shard_names: Callable[[Part, int, int, Any], Sequence[str]] | None = None
-    """The names that a file of a part can have, and those beside it, given its number, how many
-    there are (of sequences), and the options; its bytes depend on neither. None: its files cannot
-    be those of whole raw files."""
     extra: Extra | None = None
     """The optional package that `write` and `portions` need, looked for when a dataset is
     declared."""
@@ -264,6 +330,11 @@ class Format:
     has_time: Callable[[str], bool] = lambda name: False
     """Whether a file of this name has the time of its writing, so that its bytes are never the same
     again."""
+
+    @property
+    def is_read(self) -> bool:
+        """True where its files can be read back; pickle is written and never read."""
+        return self.load is not None or self.portions is not None
 
     @property
     def description(self) -> str:

@@ -1,5 +1,5 @@
 """The index of an export: from each segment of its tokens back to the document it is of, with the
-columns of raw files that are kept beside it."""
+columns of raw files that are kept beside it; and damage of its files as errors that name them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.exports.damage import damage_named
+from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
 from tokflow.split.spans import Split
 from tokflow.store.manifest import OWN_FOLDER
+from tokflow.store.requests import RemoteStoreError
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import Columns, TableWriter, make_table, repeated, to_arrow, to_numpy
 from tokflow.tokens.shard import ROWS_OF_PASS, Origins
@@ -127,6 +128,43 @@ def read_documents(export: StoredOutput, rows_of: Callable[[str], Collection[int
 
 
 @contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Let whatever a library finds wrong with the content of a file, or of a folder, be an error
+    that names it. What the system refuses is none of it, but for a file that is gone.
+
+    Raises: CorruptOutputError; MissingOutputError.
+    """
+    try:
+        yield
+    except MissingOutputError:
+        raise
+    except FileNotFoundError as error:
+        raise MissingOutputError(
+            where=path,
+            expected="the files that the export was opened with",
+            found="a file was deleted",
+            remedy="keep exports that are read; run `tokflow run` again, and open it anew",
+        ) from error
+    except Exception as error:
+        is_of_system = isinstance(error, OSError) and error.errno is not None
+        known = CorruptOutputError | ConfigError | MemoryError | ImportError | RemoteStoreError
+        if is_of_system or isinstance(error, known):
+            raise
+        found = f"{type(error).__name__}: {error}"
+        raise damaged_file(path, expected="what its format says", found=found) from error
+
+
+def damaged_file(path: Path, *, expected: str, found: str) -> CorruptOutputError:
+    """Return the error of a file that is not what its format says."""
+    return CorruptOutputError(
+        where=path,
+        expected=expected,
+        found=found,
+        remedy="delete the export and run `tokflow run` again",
+    )
+
+
+@contextmanager
 def _opened(export: StoredOutput, **options: Any) -> Iterator[Any]:
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
@@ -138,40 +176,43 @@ def _opened(export: StoredOutput, **options: Any) -> Iterator[Any]:
         yield file
 
 
-def read_segments(export: StoredOutput, part: str, limit: int | None = None) -> pa.Table:
-    """Return the rows of a part in order, all or the first `limit`, but for the column `part`."""
+def read_documents(export: StoredOutput, part: str, limit: int | None = None) -> pa.Table:
+    """Return the documents of a part of a stream in order, all or the first `limit`, one row each:
+    the columns of the index but `part` and `token_in_piece`.
+
+    Where the EOS of a document is moved before it, the index has a row of its own for it, in front
+    of that of the rest.
+    """
     with _opened(export) as file:
         columns = [name for name in file.schema_arrow.names if name != "part"]
-        tables, left = [file.schema_arrow.empty_table().select(columns)], limit
-        for group in _groups_with(file.metadata, part, 0, 2**63 - 1):
-            if left is None or left > 0:
-                tables.append(file.read_row_group(group, columns=columns)[:left])
-                left = None if left is None else left - len(tables[-1])
-    return pa.concat_tables(tables)
+        tables, left = [file.schema_arrow.empty_table().select(columns)], 2 * (limit or 0)
+        for group, _ in _groups_of(file.metadata, part):
+            if limit is None or left > 0:
+                table = file.read_row_group(group, columns=columns)
+                tables.append(table if limit is None else table[:left])
+                left -= len(table)
+    segments = pa.concat_tables(tables)
+    is_first = np.ones(len(segments), dtype=bool)
+    is_first[1:] = to_numpy(segments["token_in_piece"])[:-1] == 0
+    first = np.flatnonzero(is_first)
+    num_tokens = to_numpy(segments["num_tokens"])
+    sums = np.add.reduceat(num_tokens, first) if len(first) else num_tokens
+    found = segments.take(to_arrow(first)).drop_columns("token_in_piece")
+    number = found.schema.get_field_index("num_tokens")
+    return found.set_column(number, found.schema.field(number), to_arrow(sums))[:limit]
 
 
-def read_sizes(path: Path, part: str, num_sequences: int, length: int) -> npt.NDArray[np.int32]:
+def read_sizes(
+    export: StoredOutput, part: str, num_sequences: int, length: int
+) -> npt.NDArray[np.int32]:
     """Return how many tokens each sequence of a part has, padding left out."""
-    import pyarrow.parquet as pq  # late: it imports ssl and every file system
-
     sizes = np.zeros(num_sequences, dtype=np.int32)
-    with pq.ParquetFile(path) as file:
-        for group in _groups_with(file.metadata, part, 0, num_sequences * length):
+    with _opened(export) as file:
+        for group, _ in _groups_of(file.metadata, part):
             table = file.read_row_group(group, columns=["position", "num_tokens"])
             num_tokens = to_numpy(table["num_tokens"]).astype(np.int32)
             np.add.at(sizes, to_numpy(table["position"]) // length, num_tokens)
     return sizes
-
-
-def _groups_with(metadata: Any, part: str, start: int, stop: int) -> list[int]:
-    """Return the groups of a part from the last that begins up to `start` to that before `stop`."""
-    groups: list[int] = []
-    for number, first in _groups_of(metadata, part):
-        if first <= start:
-            groups = []
-        if first < stop:
-            groups.append(number)
-    return groups
 
 
 def _groups_of(metadata: Any, part: str) -> list[tuple[int, int]]:
@@ -226,22 +267,21 @@ class KeptOfDocuments:
         }
 
     def added(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Return tables of an index with the columns behind their own."""
-        return map(self._with_columns, tables) if self.names else iter(tables)
-
-    def _with_columns(self, table: pa.Table) -> pa.Table:
-        files = table["raw_file"].combine_chunks().dictionary_encode()
-        places = np.array([self._places[file] for file in files.dictionary.to_pylist()])
-        number, first = places[to_numpy(files.indices)].T
-        rows = to_numpy(table["row"]) + first
-        order = np.argsort(number, kind="stable")
-        numbers, edges = np.unique(number[order], return_index=True)
-        of_shards = zip(numbers.tolist(), np.split(order, edges[1:]), strict=True)
-        found = pa.concat_tables([self._of_shard(of, rows[at]) for of, at in of_shards])
-        found = found.take(to_arrow(np.argsort(order)))
-        for name in self.names:
-            table = table.append_column(name, found[name])
-        return table
+        """Yield tables of an index with the columns behind their own."""
+        for table in tables:
+            if self.names:
+                files = table["raw_file"].combine_chunks().dictionary_encode()
+                places = np.array([self._places[file] for file in files.dictionary.to_pylist()])
+                number, first = places[to_numpy(files.indices)].T
+                rows = to_numpy(table["row"]) + first
+                order = np.argsort(number, kind="stable")
+                numbers, edges = np.unique(number[order], return_index=True)
+                of_shards = zip(numbers.tolist(), np.split(order, edges[1:]), strict=True)
+                found = pa.concat_tables([self._of_shard(of, rows[at]) for of, at in of_shards])
+                found = found.take(to_arrow(np.argsort(order)))
+                for name in self.names:
+                    table = table.append_column(name, found[name])
+            yield table
 
     def _of_shard(self, number: int, rows: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of documents of one of the shards, given their rows in it; null where

@@ -5,20 +5,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import ConfigError, MissingOutputError, first_five, nearest
-from tokflow.exports.damage import damage_named
-from tokflow.exports.format import Arrays, Format, Layout, Portion, fetched_ahead
+from tokflow.exports.format import (
+    Arrays,
+    Format,
+    Layout,
+    Portion,
+    fetched_ahead,
+    in_lists,
+    pieces,
+)
 from tokflow.exports.formats import FORMATS
+from tokflow.exports.index import damage_named, damaged_file, read_documents
 from tokflow.exports.options import PartRows
 from tokflow.exports.part import FileFacts
-from tokflow.exports.pieces import documents_of, lists_of, pieces
-from tokflow.sequences.segments import Sequences
 from tokflow.store.links import LATEST
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
@@ -48,7 +54,7 @@ class Export(InStore):
     @property
     def is_read(self) -> bool:
         """True where its format can be read back; pickle is written and never read."""
-        return self.format.portions is not None
+        return self.format.is_read
 
     @property
     def options(self) -> Any:
@@ -149,42 +155,39 @@ class Export(InStore):
         manifest = replace(self.manifest, details=details)
         return replace(self, stored=replace(self.stored, manifest=manifest))
 
-    def numbered(self, name_of: Callable[[int], str]) -> list[str]:
-        """Return its files that are called `name_of(0)`, `name_of(1)`, ... in order.
-
-        At most one where all have the same name.
-        """
-        found: list[str] = []
-        while (name := name_of(len(found))) in self.manifest.files and name not in found[-1:]:
-            found.append(name)
-        return found
-
     def names_below(self, folder: str) -> list[str]:
         """Return its files that are in a folder of its own, or in one below that."""
         return [name for name in self.manifest.files if name.startswith(f"{folder}/")]
 
-    def file_portions(
-        self,
-        load: Callable[["Export", str], Arrays],
-        name_of: Callable[[int], str],
-        sizes: Iterable[int] | None = None,
-        beside: Callable[[str], Iterable[str]] = lambda name: (),
-        *,
-        header_bytes: int = 0,
-        is_mapped: bool = True,
-    ) -> list[Portion]:
-        """Return the files called `name_of(0)` and so on, each a portion that `load` returns.
+    def numbered(self, part: str) -> list[str]:
+        """Return the files of a part that are numbered, in order; at most one where all have the
+        same name."""
+        own, options, dataset = self.file_name(part), self.options, self.manifest.dataset
+        name_of, found = self.format.name, list[str]()
+        while (name := name_of(own, len(found), options, 0, dataset)) in self.manifest.files:
+            if name in found[-1:]:
+                break
+            found.append(name)
+        return found
 
-        `sizes`: values of each; by default as many token ids as it has room for behind a header.
-        `beside`: the other files that are read then, of those that there are."""
-        names, files = self.numbered(name_of), self.manifest.files
-        if sizes is None:
-            of_files = [files[name].num_bytes - header_bytes for name in names]
+    def _file_portions(self, part: str) -> list[Portion]:
+        """Return the files of a part, each a portion that the format loads, with those beside it
+        that there are."""
+        format_, files, names = self.format, self.manifest.files, self.numbered(part)
+        is_packed, is_mapped = self.layout.is_packed, format_.is_mapped(self.options)
+        sizes: Sequence[int] = [self.counts[f"{part}.num_{'sequences' if is_packed else 'tokens'}"]]
+        if len(names) != 1 and is_packed:
+            sizes = format_.sizes(self.rows(part), self.options) or ()
+        elif len(names) != 1 and format_.lengths is not None:
+            sizes = format_.lengths(self, part)
+        elif len(names) != 1:
+            of_files = [files[name].num_bytes - format_.header_bytes for name in names]
             sizes = [num_bytes // self.dtype.itemsize for num_bytes in of_files]
         found = []
         for name, num in zip(names, sizes, strict=True):
-            own = (name, *(of for of in beside(name) if of in files))
-            found.append(Portion(self.stored, own, num, partial(load, self, name), is_mapped))
+            own = (name, *(of for of in format_.beside(name) if of in files))
+            load = partial(cast(Any, format_.load), self, name)
+            found.append(Portion(self.stored, own, num, load, is_mapped))
         return found
 
     def batch_portions(
@@ -241,23 +244,34 @@ class Export(InStore):
         fields = (portion.read() for portion in fetched_ahead(self.portions(part)))
         return (piece for some in fields for piece in pieces(some, self.layout, self.dtype))
 
-    def between(
-        self, part: str, start: int, stop: int
-    ) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-        """Yield the token ids at positions of a part, (num,) each, together stop - start; of other
-        files nothing is read. Raises: as `read`."""
+    def between(self, part: str, start: int, stop: int) -> Iterator[Arrays]:
+        """Yield the token_ids at positions of a part and, where there is one, their loss_mask,
+        (num,) each, together stop - start; of other files nothing is read. Raises: as `read`, and
+        CorruptOutputError where an id is neither of the vocabulary nor padding."""
         layout, length, end = self.layout, self.of_part(part).sequence_length or 1, 0
         for portion in self.portions(part):
             begin, end = end, end + portion.num * length
             first, last = max(start - begin, 0), min(stop, end) - begin
             if first >= last:
                 continue
-            fields = portion.read_lazily()
-            own = fields if layout.is_packed else {"token_ids": fields["token_ids"]}
-            row = first // length
-            some = {name: values[row : -(-last // length)] for name, values in own.items()}
-            found = [piece["token_ids"].ravel() for piece in pieces(some, layout, self.dtype)]
-            yield np.concatenate(found)[first - row * length : last - row * length]
+            rows, fields = slice(first // length, -(-last // length)), portion.read_lazily()
+            some = {name: of[rows] for name, of in fields.items() if name != "offsets"}
+            skipped, left = first % length, last - first
+            for piece in pieces(some, layout, self.dtype):
+                self.check_ids(piece["token_ids"], portion.path)
+                flat = {name: piece[name].ravel() for name in {"token_ids", "loss_mask"} & {*piece}}
+                own = slice(skipped, skipped + left)
+                yield (found := {name: values[own] for name, values in flat.items()})
+                skipped, left = 0, left - len(found["token_ids"])
+
+    def check_ids(self, token_ids: npt.NDArray[Any], path: Path) -> None:
+        """Raise CorruptOutputError, which names `path`, where an id is neither of the vocabulary
+        nor padding."""
+        pad_ids = self.manifest.details.get("pad_id") or 0
+        pad_id = max(pad_ids.values()) if isinstance(pad_ids, dict) else pad_ids
+        most = max(self.vocab_size - 1, pad_id)
+        if token_ids.size and (largest := int(token_ids.max())) > most:
+            raise damaged_file(path, expected=f"token ids up to {most:,}", found=f"{largest:,}")
 
     def portions(self, part: str) -> Sequence[Portion]:
         """Return what a part is read in, each known by its size and read alone, in any order.
@@ -265,7 +279,7 @@ class Export(InStore):
         Raises: as `read`.
         """
         of_part = self.of_part(part)
-        if self.format.portions is None:
+        if not self.is_read:
             found = f"{self.format_name}, which is written and never read"
             remedy = (
                 "name another export of the dataset, or declare a format in its YAML and run "
@@ -273,26 +287,8 @@ class Export(InStore):
             )
             raise self._error("", "an export whose tokens tokflow reads", found, remedy)
         with damage_named(self.folder):
-            return self.format.portions(of_part, part)
-
-    def tokens(self, part: str) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-        """Yield the token ids of a part of a stream, documents end to end; (num_tokens,) each.
-
-        Raises: ConfigError for sequences, and as `read`.
-        """
-        self._check_made_of("stream", instead="sequences")
-        return (fields["token_ids"] for fields in self.read(part))
-
-    def sequences(self, part: str) -> Iterator[Sequences]:
-        """Yield the sequences of a part, some at a time, with every field.
-
-        Of fields that the format does not keep, segment_ids are 1 throughout, position_ids count
-        from 0 and loss_mask is True throughout, as a model has it that sees no documents.
-
-        Raises: ConfigError for a stream, and as `read`.
-        """
-        self._check_made_of("sequences", instead="tokens")
-        return (_whole(fields) for fields in self.read(part))
+            portions = self.format.portions
+            return portions(of_part, part) if portions else of_part._file_portions(part)
 
     def to_arrow(
         self, part: str, columns: Sequence[str] | None = None, limit: int | None = None
@@ -310,7 +306,7 @@ class Export(InStore):
         export, layout = self.of_part(part), self.layout
         if limit is not None and limit < 0:
             raise self._error(": limit", "rows to return, or None", f"{limit:,}", "correct it")
-        documents = pa.table({}) if layout.is_packed else documents_of(export.stored, part, limit)
+        documents = pa.table({}) if layout.is_packed else read_documents(export.stored, part, limit)
         is_masked = layout.is_packed or export.has_loss_mask(part)
         left_out = {"offsets"} if is_masked else {"offsets", "loss_mask"}
         fields = [name for name in layout.keeps if name not in left_out]
@@ -327,7 +323,7 @@ class Export(InStore):
             sizes: Any = export.sequence_length
         else:
             num, sizes = len(documents), to_numpy(documents["num_tokens"])
-        lists = lists_of(read, wanted, num, sizes, dtype=self.dtype)
+        lists = in_lists(read, wanted, num, sizes, dtype=self.dtype)
         return pa.table({name: lists[name] if name in lists else documents[name] for name in names})
 
     def to_pandas(
@@ -339,20 +335,6 @@ class Export(InStore):
     def _error(self, where: str, expected: str, found: str, remedy: str) -> ConfigError:
         place = f"{self.folder}{where}"
         return ConfigError(where=place, expected=expected, found=found, remedy=remedy)
-
-    def _check_made_of(self, made_of: str, *, instead: str) -> None:
-        if self.layout.made_of != made_of:
-            found = f"{self.format_name}, of layout {self.layout.made_of}"
-            remedy = f"call `{instead}`, or open an export of another format"
-            raise self._error("", f"an export of layout {made_of}", found, remedy)
-
-
-def _whole(fields: Arrays) -> Sequences:
-    shape = fields["token_ids"].shape
-    ones, places = np.int32(1), np.arange(shape[1], dtype=np.int32)
-    each: dict[str, Any] = {"segment_ids": ones, "position_ids": places}
-    whole = {**{name: np.broadcast_to(of, shape) for name, of in each.items()}, **fields}
-    return Sequences(**{"loss_mask": whole["segment_ids"] != 0, **whole})
 
 
 def is_export(manifest: Manifest) -> bool:

@@ -210,14 +210,18 @@ class LastExport:
     def _names(self, shard: FileShard, number: int, config: ExportConfig) -> dict[str, str]:
         """Return the names of the files, by those that they have there; none where it has not the
         shard."""
-        names_of, found = FORMATS[config.format].shard_names, self._found.get(shard.fingerprint)
-        if names_of is None or found is None:
+        format_, found = FORMATS[config.format], self._found.get(shard.fingerprint)
+        if found is None:
             return {}
         (written, first, num), names = found, dict[str, str]()
+        dataset = self._stored.manifest.dataset
         for ordinal in range(len(written.files)):
-            there = names_of(shard.part, first + ordinal, num, config.options)
-            here = names_of(shard.part, number + ordinal, shard.num, config.options)
-            names |= zip(there, here, strict=True)
+            there, here = (
+                format_.name(shard.part.file_name, at + ordinal, config.options, num_of, dataset)
+                for at, num_of in ((first, num), (number, shard.num))
+            )
+            beside = zip(format_.beside(there), format_.beside(here), strict=True)
+            names |= {there: here, **dict(beside)}
         return {name: new for name, new in names.items() if name in self._stored.manifest.files}
 
     def _are_here(self, names: Collection[str]) -> bool:

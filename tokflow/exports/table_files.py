@@ -49,8 +49,8 @@ ReadBatch = Callable[[Path, int, slice, Sequence[str]], Mapping[str, Lists]]
 class TableFiles:
     """Files of a part's sequences, in batches that are read alone."""
 
-    name: Callable[[str, int, int, Any], str]
-    """The name of a file, given the part, its number, how many there are, and the options."""
+    name: Callable[..., str]
+    """The name of a file; see `Format.name`."""
     new: Callable[[Path, pa.Schema, Any], Any]
     """Open a writer of tables, given the options; it ends with its block."""
     reader: Callable[[], ReadBatch]
@@ -71,9 +71,9 @@ class TableFiles:
             options,
             layout_of_columns,
             write,
-            portions,
+            self.name,
+            portions=portions,
             sizes=sizes,
-            shard_names=lambda part, *shard: [self.name(part.name, *shard)],
             version=version,
         )
 
@@ -115,7 +115,7 @@ class TableFiles:
             yield paths[number]
 
     def _names(self, part: str, num: int, options: Any) -> list[str]:
-        return [self.name(part, number, num, options) for number in range(num)]
+        return [self.name(part, number, options, num) for number in range(num)]
 
     def portions(self, export: Export, part: str) -> list[Portion]:
         """Return the batches of a part."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.ahead import begun
-from tokflow.exports.damage import damaged_file
+from tokflow.exports.index import damaged_file
 from tokflow.exports.options import FILE_DIGITS, ShardOptions, cut
 from tokflow.exports.part import Part
 from tokflow.sequences.segments import Sequences

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError
-from tokflow.exports import INDEX_NAME, Arrays, Export
+from tokflow.exports import Arrays, Export
 from tokflow.exports.columns import NO_LABEL, positions_of
 from tokflow.exports.index import read_sizes
 from tokflow.loaders.opening import (
@@ -72,7 +72,7 @@ def _sizes(
     is_told = is_full or "segment_ids" in keeps or ("loss_mask" in keeps and not is_padded_left)
     if is_told and (is_full or is_padded_left or stored == length):
         return None, num_tokens - num_rows * (stored - length)
-    sizes = read_sizes(export.stored.file(INDEX_NAME), part, num_rows, stored)
+    sizes = read_sizes(export.stored, part, num_rows, stored)
     num_labels = np.count_nonzero(sizes == stored) if not is_padded_left else num_rows
     return None if is_told else sizes, num_tokens - int(num_labels) * (stored - length)
 

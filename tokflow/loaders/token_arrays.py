@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError
-from tokflow.exports.pieces import of_dtype
+from tokflow.exports.format import of_dtype
 from tokflow.loaders.opening import KeptPortions, Stream, find_part, lost, open_stream
 from tokflow.loaders.samples import Numbers, grouped, picked
 from tokflow.store.store import StoredOutput

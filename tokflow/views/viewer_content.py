@@ -19,10 +19,8 @@ from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import MissingOutputError
 from tokflow.exports import Export
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
-from tokflow.exports.damage import damaged_file
 from tokflow.exports.index import read_index, read_spans
 from tokflow.exports.options import cut, equal_sizes
-from tokflow.exports.pieces import of_dtype, pieces
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 
@@ -150,56 +148,23 @@ class PartWindows:
                 yield slice(start, min(start + LONGEST_WINDOW, stop))
 
     def _tokens(self, positions: range) -> Iterator[npt.NDArray[Any]]:
-        """Yield what stands at some positions, whole sequences of them."""
-        export, dtype = self.export, self.export.dtype
-        if not export.is_read:
-            yield from self._made_of(positions)
-            return
-        is_packed = export.layout.is_packed
-        width = self.length if is_packed else 1
-        first, stop = positions.start // width, positions.stop // width
-        for portion in export.portions(self.part):
-            here = slice(max(first, 0), min(stop, portion.num))
-            first, stop = first - portion.num, stop - portion.num
-            if here.start >= here.stop:
-                continue
-            fields = {
-                name: values[here]
-                for name, values in portion.read_lazily().items()
-                if name != "offsets"
-            }
-            some = [{**fields, "token_ids": of_dtype(fields["token_ids"], dtype)}]
-            for piece in pieces(fields, export.layout, dtype) if is_packed else some:
-                self._check_ids(piece["token_ids"], portion.path)
-                yield _tokens(piece["token_ids"], piece.get("loss_mask"), dtype)
-
-    def _check_ids(self, token_ids: npt.NDArray[Any], path: Path) -> None:
-        """Raise CorruptOutputError where an id is neither of the vocabulary nor padding."""
-        pad_id = self.export.manifest.details.get("pad_id") or 0
-        most = max(self.export.vocab_size - 1, pad_id)
-        if token_ids.size and (largest := int(token_ids.max())) > most:
-            expected = f"token ids up to {most:,} in {self.part}"
-            raise damaged_file(path, expected=expected, found=f"{largest:,}")
-
-    def _made_of(self, positions: range) -> Iterator[npt.NDArray[Any]]:
-        """Yield the sequences that the files were made from, which are never read."""
-        part = next(part for part in Ancestry().parts(self.output) if part.name == self.part)
-        within = range(positions.start // self.length, positions.stop // self.length)
-        for some in part.packed.sequences(within=within):
-            self._check_ids(some.token_ids, self.output.folder)
-            yield _tokens(some.token_ids, some.loss_mask, some.token_ids.dtype)
-
-
-def _tokens(
-    token_ids: npt.NDArray[Any], loss_mask: npt.NDArray[Any] | None, dtype: np.dtype[Any]
-) -> npt.NDArray[Any]:
-    """Return neighbouring positions, (num_positions,), with the fields token_ids and loss_mask;
-    without a mask every token counts."""
-    tokens = np.ones(token_ids.size, [("token_ids", dtype), ("loss_mask", np.bool_)])
-    tokens["token_ids"] = token_ids.reshape(-1)
-    if loss_mask is not None:
-        tokens["loss_mask"] = loss_mask.reshape(-1)
-    return tokens
+        """Yield what stands at some positions, whole sequences of them: the fields token_ids and
+        loss_mask, (num_positions,); without a mask every token counts. Raises: as
+        `Export.between`."""
+        found, export = self.export.between(self.part, positions.start, positions.stop), self.export
+        if not export.is_read:  # what the files were made from
+            part = next(part for part in Ancestry().parts(self.output) if part.name == self.part)
+            within = range(positions.start // self.length, positions.stop // self.length)
+            made = part.packed.sequences(within=within)
+            found = ({"token_ids": of.token_ids, "loss_mask": of.loss_mask} for of in made)
+        for fields in found:
+            token_ids = fields["token_ids"].reshape(-1)
+            export.check_ids(token_ids, self.output.folder)
+            tokens = np.ones(len(token_ids), [("token_ids", export.dtype), ("loss_mask", np.bool_)])
+            tokens["token_ids"] = token_ids
+            if (mask := fields.get("loss_mask")) is not None:
+                tokens["loss_mask"] = mask.reshape(-1)
+            yield tokens
 
 
 class Places:

@@ -18,9 +18,8 @@ from tokflow.exports.columns import (
     make_columns,
     schema_of,
 )
-from tokflow.exports.format import Arrays
+from tokflow.exports.format import Arrays, pieces
 from tokflow.exports.options import ColumnOptions
-from tokflow.exports.pieces import pieces
 from tokflow.exports.table_files import lists_in
 from tokflow.pipeline.results import StageResult
 from tokflow.sequences.segments import Sequences

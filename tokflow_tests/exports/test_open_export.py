@@ -36,32 +36,19 @@ def test_the_tokens_of_a_stream_are_read_as_they_were_written(exports: Path):
     export = tokflow.open_export(exports / "npy")
 
     [fields] = export.read("train")
-    tokens = np.concatenate(list(export.tokens("train")))
 
-    assert tokens.tolist() == [*b"abc", EOS, *b"de", EOS, *b"f", EOS]
+    assert fields["token_ids"].tolist() == [*b"abc", EOS, *b"de", EOS, *b"f", EOS]
     assert fields["offsets"].tolist() == [0, 4, 7, 9]
     assert list(export.read("validation")) == []
 
 
 def test_the_sequences_of_an_export_have_every_field(exports: Path):
-    [sequences] = tokflow.open_export(exports / "parquet").sequences("train")
+    [fields] = tokflow.open_export(exports / "parquet").read("train")
 
-    assert sequences.token_ids.tolist()[0] == [*b"abc", EOS]
-    assert sequences.segment_ids[-1].tolist() == [1, 0, 0, 0]
-    assert sequences.loss_mask[-1].tolist() == [True, False, False, False]
-    assert (sequences.token_ids.dtype, sequences.position_ids.dtype) == (np.uint16, np.int32)
-
-
-def test_fields_that_a_format_does_not_keep_are_as_a_model_has_it_that_sees_no_documents(
-    tmp_path: Path,
-):
-    made = build(declare(tmp_path, FILES, exports=["mds"])).export("mds")
-
-    [sequences] = tokflow.open_export(made.output.folder).sequences("train")
-
-    assert sequences.segment_ids.tolist() == [[1, 1, 1, 1]] * 3
-    assert sequences.position_ids.tolist() == [[0, 1, 2, 3]] * 3
-    assert sequences.loss_mask.all()
+    assert fields["token_ids"].tolist()[0] == [*b"abc", EOS]
+    assert fields["segment_ids"][-1].tolist() == [1, 0, 0, 0]
+    assert fields["loss_mask"][-1].tolist() == [True, False, False, False]
+    assert (fields["token_ids"].dtype, fields["position_ids"].dtype) == (np.uint16, np.int32)
 
 
 def test_what_cannot_be_read_says_so(exports: Path, tmp_path: Path):
@@ -69,10 +56,6 @@ def test_what_cannot_be_read_says_so(exports: Path, tmp_path: Path):
         tokflow.open_export(exports / "bin").read("test")
     with pytest.raises(ConfigError, match="pickle, which is written and never read"):
         tokflow.open_export(exports / "pickle").read("train")
-    with pytest.raises(ConfigError, match=r"bin, of layout stream; call `tokens`"):
-        tokflow.open_export(exports / "bin").sequences("train")
-    with pytest.raises(ConfigError, match=r"mds, of layout sequences; call `sequences`"):
-        tokflow.open_export(exports / "mds").tokens("train")
 
 
 def test_what_is_no_export_is_named_and_what_to_open_instead(exports: Path, tmp_path: Path):

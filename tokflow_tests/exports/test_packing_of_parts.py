@@ -41,7 +41,7 @@ def folder_of(dataset: Dataset, name: str) -> Path:
 
 
 def rows(export: Export, part: str) -> list[list[int]]:
-    return [row for some in export.sequences(part) for row in some.token_ids.tolist()]
+    return [row for some in export.read(part) for row in some["token_ids"].tolist()]
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ def test_the_index_leads_through_the_shuffle(tmp_path: Path, monkeypatch: pytest
     first = tmp_path / "raw/a.jsonl"
     first.write_text('{"text": 1}\n' + first.read_text())
     path = build(dataset).export("parquet").folder
-    rows = next(open_export(path).sequences("train")).token_ids
+    rows = next(open_export(path).read("train"))["token_ids"]
 
     for sequence, row in enumerate(rows):
         start, stop = sequence_range(path, "train", sequence)

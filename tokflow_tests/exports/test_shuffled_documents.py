@@ -48,7 +48,9 @@ def declared(folder: Path, files: Any = FILES, **attributes: Any) -> Dataset:
 
 
 def documents_in(folder: Path, part: str) -> list[str]:
-    tokens = [token for some in open_export(folder).tokens(part) for token in some.tolist()]
+    tokens = [
+        token for some in open_export(folder).read(part) for token in some["token_ids"].tolist()
+    ]
     return bytes(token if token != EOS else 32 for token in tokens).decode().split()
 
 

@@ -150,13 +150,13 @@ def test_padding_is_shown_where_it_is_in_the_files(
 def test_the_loss_mask_is_told_by_runs_of_tokens(tmp_path: Path):
     exports = ["parquet", "bin"]
     build_dataset(chat_dataset(tmp_path, exports=exports, packing={"sequence_length": 64}))
-    (sequences,) = open_export(tmp_path / "store/chats/exports/parquet").sequences("train")
+    (sequences,) = open_export(tmp_path / "store/chats/exports/parquet").read("train")
 
     kept, lost = (make_viewer(tmp_path / "store/chats/exports" / name) for name in exports)
 
     data = data_of(kept)
     for window, mask, segment_ids in zip(
-        data["parts"][0]["windows"], sequences.loss_mask, sequences.segment_ids, strict=True
+        data["parts"][0]["windows"], sequences["loss_mask"], sequences["segment_ids"], strict=True
     ):
         runs = window[3] or [sum(segment_ids != 0)]
         told = [i % 2 == 0 for i, num in enumerate(runs) for _ in range(num)]
@@ -208,7 +208,7 @@ def test_a_tokenizer_that_is_code_runs_with_consent_alone(tmp_path: Path):
     ("name", "expected"),
     [
         ("exports/parquet/latest/_tokflow/index.parquet", "expected what its format says"),
-        ("exports/bin/latest/train.bin", "expected token ids up to 257 in train"),
+        ("exports/bin/latest/train.bin", "expected token ids up to 257"),
         ("tokens/a.jsonl/*/tokens.bin", "expected sha256"),
     ],
 )

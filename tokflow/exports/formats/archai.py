@@ -21,7 +21,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from tokflow.exports import Export, FileFacts, Format, Layout, Part, Portion
+from tokflow.exports import FileFacts, Format, Layout, Part
 from tokflow.exports.formats.npy import load_npy, write_npy
 from tokflow.store.config import Config, Listed
 from tokflow.store.urls import hub_url
@@ -101,18 +101,12 @@ def _source(options: ArchaiOptions) -> dict[str, str | None]:
     }
 
 
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the file of a part, memory-mapped."""
-    num_tokens = export.counts[f"{part}.num_tokens"]
-    sizes = [num_tokens] if num_tokens else []
-    return export.file_portions(load_npy, lambda number: f"{part}.npy", sizes)
-
-
 FORMAT = Format(
     ArchaiOptions,
     lambda options: Layout("stream", ("token_ids",)),
     write,
-    portions,
+    lambda part, *_: f"{part}.npy",
+    load=load_npy,
     finish=finish,
     part_names=PART_NAMES,
     named=NAMED,

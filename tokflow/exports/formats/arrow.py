@@ -57,7 +57,7 @@ def _batch(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict
 
 
 FILES = TableFiles(
-    name=lambda part, number, num, options: f"{part}-{number:05d}-of-{num:05d}.arrow",
+    name=lambda part, number, options, num, *_: f"{part}-{number:05d}-of-{num:05d}.arrow",
     new=_new,
     reader=lambda: _batch,
     at_once=lambda rows, options: min(

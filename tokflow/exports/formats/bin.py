@@ -19,7 +19,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion
+from tokflow.exports import FileFacts, Format, Layout, Part
 from tokflow.exports.options import names_in_files
 from tokflow.exports.token_files import write_tokens
 from tokflow.store.config import Config, check_name
@@ -51,21 +51,12 @@ def write(part: Part, options: BinOptions, folder: Path) -> Iterator[FileFacts]:
     yield {}
 
 
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the file of a part, memory-mapped."""
-    name = export.file_name(part)
-
-    def load(export: Export, name: str) -> Arrays:
-        return {"token_ids": export.stored.numbers(name, export.dtype)}
-
-    return export.file_portions(load, lambda number: name)
-
-
 FORMAT = Format(
     BinOptions,
     lambda options: Layout("stream", ("token_ids",)),
     write,
-    portions,
+    lambda part, *_: part,
+    load=lambda export, name: {"token_ids": export.stored.numbers(name, export.dtype)},
     file_names=lambda options, parts: names_in_files(parts, options.names, suffix=".bin"),
     version=2,
 )

@@ -16,13 +16,13 @@ utils/dataset.py lines 30-210.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
@@ -72,7 +72,7 @@ def write(part: Part, options: DatatroveOptions, folder: Path) -> Iterator[FileF
         yield {}
 
 
-def _name(part: str, number: int) -> str:
+def _name(part: str, number: int, *_: Any) -> str:
     return f"{part}/{number:05d}_{part}.ds"
 
 
@@ -84,13 +84,6 @@ def _for_people(num_tokens: int) -> str:
         if float(text) < 10 ** (exponent_ % 3 + 1):
             break
     return f"{text} {['', *'kMGTPE'][exponent_ // 3]}T"
-
-
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the files of a part, memory-mapped but for their offsets."""
-    return export.file_portions(
-        _load, partial(_name, part), beside=lambda name: (f"{name}.index", f"{name}.loss")
-    )
 
 
 def _load(export: Export, name: str) -> Arrays:
@@ -109,9 +102,8 @@ FORMAT = Format(
     DatatroveOptions,
     lambda options: Layout("stream", ("token_ids", "offsets", "loss_mask"), leaves_out_empty=True),
     write,
-    portions,
+    _name,
+    beside=lambda name: [f"{name}{suffix}" for suffix in (".index", ".loss", ".metadata")],
+    load=_load,
     named={"tokenizer_name_or_path": "tokenizer"},
-    shard_names=lambda part, number, num, options: [
-        f"{_name(part.name, number)}{beside}" for beside in ("", ".index", ".metadata", ".loss")
-    ],
 )

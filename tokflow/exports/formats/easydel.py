@@ -61,7 +61,7 @@ FILES = replace(
     at_once=lambda rows, options: min(
         options.sequences_per_group, sequences_within(TOKENS_PER_GROUP, rows.sequence_length)
     ),
-    name=lambda part, number, num, options: f"{part}/shard-{number:05d}.parquet",
+    name=lambda part, number, *_: f"{part}/shard-{number:05d}.parquet",
 )
 
 # Version 2: labels of chats are -100 at the first token of each segment, too. Versions

@@ -85,7 +85,7 @@ def _write_state(part: Part, options: HfDatasetOptions, folder: Path) -> None:
     texts = {"citation": "", "description": "", "homepage": "", "license": ""}
     info = {**texts, "features": features}
     _write_json(folder / part.name / "dataset_info.json", dict(sorted(info.items())))
-    names = [Path(FILES.name(part.name, number, num, options)).name for number in range(num)]
+    names = [Path(FILES.name(part.name, number, options, num)).name for number in range(num)]
     content = [part.name, _metadata(features), *(facts["sha256"] for facts in part.files)]
     state: dict[str, Any] = {
         "_data_files": [{"filename": name} for name in names],
@@ -131,7 +131,7 @@ def _batch(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict
 
 
 FILES: TableFiles = TableFiles(
-    name=lambda part, number, num, options: f"{part}/data-{number:05d}-of-{num:05d}.arrow",
+    name=lambda part, number, options, num, *_: f"{part}/data-{number:05d}-of-{num:05d}.arrow",
     new=_new,
     reader=lambda: _batch,
     at_once=lambda rows, options: min(

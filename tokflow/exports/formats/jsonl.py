@@ -144,7 +144,7 @@ def _lists(records: Sequence[Mapping[str, Any]], column: str) -> Lists:
     return values, num_values
 
 
-def _name(part: str, number: int, num: int, options: JsonlOptions) -> str:
+def _name(part: str, number: int, options: JsonlOptions, num: int, *_: Any) -> str:
     suffix = "" if options.compression == "none" else f".{options.compression}"
     return f"{part}-{number:05d}-of-{num:05d}.jsonl{suffix}"
 

@@ -268,12 +268,12 @@ FORMAT = Format(
     LanceOptions,
     layout,
     write,
-    portions,
+    lambda part, number, *_: f"{part}.lance/{_name(number)}",
+    portions=portions,
     finish=finish,
     sizes=lambda rows, options: (
         _sizes_of_rows(rows, options) if options.layout == "sequences" else None
     ),
-    shard_names=lambda part, number, num, options: [f"{part.name}.lance/{_name(number)}"],
     extra=EXTRA,
     has_time=lambda name: "/_versions/" in name,
 )

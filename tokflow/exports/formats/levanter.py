@@ -160,7 +160,7 @@ def _array_spec(
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return some million tokens of a part each, in whole documents."""
-    if f"{part}/shard_ledger.json" not in export.manifest.files:
+    if not export.numbered(part):
         return []
     names = {"token_ids": f"{part}/input_ids/data", "loss_mask": f"{part}/assistant_masks/data"}
     if not export.has_loss_mask(part):
@@ -199,6 +199,7 @@ FORMAT = Format(
     LevanterOptions,
     lambda options: Layout("stream", ("token_ids", "offsets", "loss_mask")),
     write,
-    portions,
+    lambda part, *_: f"{part}/shard_ledger.json",
+    portions=portions,
     extra=EXTRA,
 )

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokflow.errors import ConfigError
-from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part
 from tokflow.exports.options import ShardOptions, check_level, cut, equal_sizes, even_sizes
 from tokflow.exports.token_files import Compression, item_header, open_hashed, open_items, peer_name
 from tokflow.store.config import Count, Size
@@ -149,7 +149,7 @@ def _config(per_chunk: int, codec: str | None, dtype_number: int) -> dict[str, A
     }
 
 
-def _name(part: str, number: int, options: LitdataOptions) -> str:
+def _name(part: str, number: int, options: LitdataOptions, *_: Any) -> str:
     return ".".join(filter(None, [f"{part}/chunk-0-{number}", options.codec, "bin"]))
 
 
@@ -164,18 +164,12 @@ def _starts(ends: npt.NDArray[np.int64], first: int, stop: int) -> npt.NDArray[n
     return starts - first
 
 
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the chunks of a part, memory-mapped unless they are compressed."""
-    options, num_tokens = export.options, export.counts[f"{part}.num_tokens"]
-    sizes = [facts["dim"] for facts in export.facts(part)]
-    if num_tokens and not sizes:
-        _, sizes = options.chunk_sizes(num_tokens, export.dtype.itemsize)
-    return export.file_portions(
-        _load,
-        lambda number: _name(part, number, options),
-        sizes,
-        is_mapped=options.codec is None,
-    )
+def _lengths(export: Export, part: str) -> list[int]:
+    """Return the tokens of each chunk."""
+    if facts := export.facts(part):
+        return [of["dim"] for of in facts]
+    num_tokens = export.counts[f"{part}.num_tokens"]
+    return export.options.chunk_sizes(num_tokens, export.dtype.itemsize)[1] if num_tokens else []
 
 
 def _load(export: Export, name: str) -> Arrays:
@@ -193,8 +187,10 @@ FORMAT = Format(
     LitdataOptions,
     lambda options: Layout("stream", ("token_ids",)),
     write,
-    portions,
+    _name,
+    load=_load,
+    is_mapped=lambda options: options.codec is None,
+    lengths=_lengths,
     finish=finish,
-    shard_names=lambda part, number, num, options: [_name(part.name, number, options)],
     version=2,
 )

@@ -16,13 +16,12 @@ Source: karpathy/llm.c, dev/data/data_common.py lines 26-61 at 16635d4 and llmc/
 """
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from pydantic import Field
 
-from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion, damaged_file
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, damaged_file
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -71,22 +70,14 @@ def write(part: Part, options: LlmcOptions, folder: Path) -> Iterator[FileFacts]
         check_document_size(shard.num_tokens, limit=limit)
         header = np.zeros(HEADER_NUMBERS, dtype="<i4")
         header[:3] = (*VARIANTS[part.dtype.str], shard.num_tokens)
-        write_numbers(
-            folder / _name(part, options, shard.number), shard.tokens, header=header.tobytes()
-        )
+        dataset = part.splits[0].manifest.dataset
+        name = _name(part.file_name, shard.number, options, 0, dataset)
+        write_numbers(folder / name, shard.tokens, header=header.tobytes())
         yield {}
 
 
-def _name(part: Part, options: LlmcOptions, number: int) -> str:
-    prefix = options.prefix or part.splits[0].manifest.dataset
-    return numbered_name(prefix, part.file_name, number, ".bin")
-
-
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the files of a part, memory-mapped."""
-    prefix, own = export.options.prefix or export.manifest.dataset, export.file_name(part)
-    name_of = partial(numbered_name, prefix, own, suffix=".bin")
-    return export.file_portions(_load, name_of, header_bytes=HEADER_BYTES)
+def _name(part: str, number: int, options: LlmcOptions, _: int, dataset: str) -> str:
+    return numbered_name(options.prefix or dataset, part, number, ".bin")
 
 
 def _load(export: Export, name: str) -> Arrays:
@@ -112,7 +103,8 @@ FORMAT = Format(
     LlmcOptions,
     lambda options: Layout("stream", ("token_ids",), eos_first=True),
     write,
-    portions,
+    _name,
+    load=_load,
+    header_bytes=HEADER_BYTES,
     file_names=lambda options, parts: names_in_files(parts, options.names),
-    shard_names=lambda part, number, num, options: [_name(part, options, number)],
 )

@@ -29,7 +29,7 @@ import pydantic
 import xxhash
 
 from tokflow.errors import ConfigError
-from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion, damaged_file
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, damaged_file
 from tokflow.exports.options import ByFileOptions, PartRows, check_level
 from tokflow.exports.token_files import (
     Compression,
@@ -126,7 +126,7 @@ def write(part: Part, options: MdsOptions, folder: Path) -> Iterator[FileFacts]:
         yield facts
 
 
-def _name(part: str, number: int, options: MdsOptions) -> str:
+def _name(part: str, number: int, options: MdsOptions, *_: Any) -> str:
     return f"{part}/shard.{number:05d}.mds{'.zstd' if options.compression == 'zstd' else ''}"
 
 
@@ -198,17 +198,6 @@ def _described(data: bytes, options: MdsOptions) -> dict[str, Any]:
     return {"bytes": len(data), "hashes": hashes}
 
 
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the shards of a part, memory-mapped unless they are compressed."""
-    options = export.options
-    return export.file_portions(
-        _load,
-        lambda number: _name(part, number, options),
-        _sizes(export.rows(part), options),
-        is_mapped=options.compression == "none",
-    )
-
-
 def _load(export: Export, name: str) -> Arrays:
     """Return the columns of a shard as their fields.
 
@@ -239,9 +228,10 @@ FORMAT = Format(
     MdsOptions,
     layout,
     write,
-    portions,
+    _name,
+    load=_load,
+    is_mapped=lambda options: options.compression == "none",
     check=check,
     finish=finish,
     sizes=_sizes,
-    shard_names=lambda part, number, num, options: [_name(part.name, number, options)],
 )

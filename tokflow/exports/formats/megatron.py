@@ -37,7 +37,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion, damaged_file
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, damaged_file
 from tokflow.exports.options import FileName, FilePrefix, check_document_size
 from tokflow.exports.token_files import write_numbers, write_tokens
 from tokflow.store.config import Config
@@ -121,16 +121,9 @@ def _dtype(part: Part, options: MegatronOptions) -> str:
     return options.dtype
 
 
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the file of a part, memory-mapped but for its offsets."""
-    name, mask = (f"{_stem(part, export.options, of)}.bin" for of in ("document", "loss_mask"))
-    num_tokens = export.counts[f"{part}.num_tokens"]
-    sizes = [num_tokens] if num_tokens else []
-    return export.file_portions(_load, lambda _: name, sizes, lambda _: (_idx(name), mask))
-
-
-def _idx(name: str) -> str:
-    return f"{name.removesuffix('.bin')}.idx"
+def _beside(name: str) -> tuple[str, str]:
+    """Return the names of the index and of the loss mask of a file of tokens."""
+    return f"{name.removesuffix('.bin')}.idx", f"{name.removesuffix('document.bin')}loss_mask.bin"
 
 
 def _load(export: Export, name: str) -> Arrays:
@@ -138,7 +131,8 @@ def _load(export: Export, name: str) -> Arrays:
 
     Raises: CorruptOutputError for an index that is not Megatron's.
     """
-    path = export.stored.file(_idx(name))
+    index, mask = _beside(name)
+    path = export.stored.file(index)
     with path.open("rb") as file:
         magic, version, code, num_sequences, num_firsts = HEADER.unpack(file.read(HEADER.size))
         dtypes = {number: name for name, number in CODES.items()}
@@ -157,10 +151,16 @@ def _load(export: Export, name: str) -> Arrays:
     token_ids = export.stored.numbers(name, np.dtype(dtypes[code]).newbyteorder("<"))
     lengths = np.diff(offsets_of(sequences)[first_sequence])
     fields = {"token_ids": token_ids, "offsets": offsets_of(lengths)}
-    mask = f"{name.removesuffix('document.bin')}loss_mask.bin"
     if mask in export.manifest.files:
         fields["loss_mask"] = export.stored.numbers(mask, np.bool_)
     return fields
 
 
-FORMAT = Format(MegatronOptions, layout, write, portions)
+FORMAT = Format(
+    MegatronOptions,
+    layout,
+    write,
+    lambda part, number, options, *_: f"{_stem(part, options)}.bin",
+    beside=_beside,
+    load=_load,
+)

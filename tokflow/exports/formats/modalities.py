@@ -21,12 +21,13 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion, damaged_file
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, damaged_file
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
@@ -69,7 +70,7 @@ def write(part: Part, options: ModalitiesOptions, folder: Path) -> Iterator[File
         yield {}
 
 
-def _name(part: str, number: int, options: ModalitiesOptions) -> str:
+def _name(part: str, number: int, options: ModalitiesOptions, *_: Any) -> str:
     return f"{part}-{number:05d}.pbin" if options.is_divided else f"{part}.pbin"
 
 
@@ -87,13 +88,10 @@ def _index(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.uint8]]:
     yield np.frombuffer(INDEX_STOP, dtype=np.uint8)
 
 
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the files of a part, memory-mapped but for their offsets."""
-    name_of = partial(_name, part, options=export.options)
-    # Their headers alone say how many tokens they have.
-    headers = in_order(partial(_header, export), export.numbered(name_of), workers=AT_ONCE)
-    sizes = [num // export.dtype.itemsize for num, *_ in headers]
-    return export.file_portions(_load, name_of, sizes)
+def _lengths(export: Export, part: str) -> list[int]:
+    """Return the tokens of each file, which their headers alone tell."""
+    headers = in_order(partial(_header, export), export.numbered(part), workers=AT_ONCE)
+    return [num // export.dtype.itemsize for num, *_ in headers]
 
 
 def _header(export: Export, name: str) -> tuple[int, int, int]:
@@ -132,6 +130,7 @@ FORMAT = Format(
     ModalitiesOptions,
     lambda options: Layout("stream", ("token_ids", "offsets"), attends_across=True),
     write,
-    portions,
-    shard_names=lambda part, number, num, options: [_name(part.name, number, options)],
+    _name,
+    load=_load,
+    lengths=_lengths,
 )

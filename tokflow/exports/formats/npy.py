@@ -24,7 +24,6 @@ Source: numpy.lib.format, version 1.0; karpathy/build-nanogpt at 69cb21f, finewe
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +33,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.errors import ConfigError, TokflowError
-from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion, damaged_file
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, damaged_file
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -126,7 +125,7 @@ def _write_stream(part: Part, options: NpyOptions, folder: Path) -> Iterator[Fil
         eos_first=options.eos == "first",
         has_loss_mask=options.eos == "last",
     ):
-        name = _name(options, part.file_name, shard.number)
+        name = _name(part.file_name, shard.number, options)
         write_npy(folder / name, shard.tokens, shard.num_tokens, part.dtype)
         offsets = offsets_of(shard.lengths)
         write_npy(folder / "offsets" / name, [offsets], len(offsets), offsets.dtype)
@@ -136,7 +135,7 @@ def _write_stream(part: Part, options: NpyOptions, folder: Path) -> Iterator[Fil
         yield {}
 
 
-def _name(options: NpyOptions, part: str, number: int) -> str:
+def _name(part: str, number: int, options: NpyOptions, *_: Any) -> str:
     if options.is_numbered:
         return numbered_name(options.prefix, part, number, ".npy")
     return f"{part}.npy"
@@ -170,7 +169,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> Iterator[
     options.check_num_files(len(sizes), digits=SHARD_DIGITS)
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
     for number, batches in files_of(part, sizes, at_once=at_once, by_file=options.is_by_file):
-        name = _name(options, part.file_name, number)
+        name = _name(part.file_name, number, options)
         shape = (sizes[number], part.sequence_length)
         with ExitStack() as stack:
             files = {}
@@ -187,19 +186,6 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> Iterator[
 def _sizes_of_rows(rows: PartRows, options: NpyOptions) -> list[int]:
     row_bytes = rows.dtype.itemsize * rows.sequence_length
     return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=None, rows=rows)
-
-
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the files of a part, memory-mapped."""
-    options, name_of_part = export.options, export.file_name(part)
-    is_packed = options.layout == "sequences"
-    return export.file_portions(
-        load_npy,
-        partial(_name, options, name_of_part),
-        _sizes_of_rows(export.rows(part), options) if is_packed else None,
-        lambda name: _beside(name).values(),
-        header_bytes=HEADER_BYTES,
-    )
 
 
 def _beside(name: str) -> dict[str, str]:
@@ -244,13 +230,12 @@ FORMAT = Format(
     NpyOptions,
     layout,
     write,
-    portions,
+    _name,
+    beside=lambda name: [*_beside(name).values()],
+    load=load_npy,
+    header_bytes=HEADER_BYTES,
     file_names=lambda options, parts: names_in_files(
         parts, options.names, is_val=options.is_numbered
     ),
     sizes=lambda rows, options: _sizes_of_rows(rows, options) if options.is_divided else None,
-    shard_names=lambda part, number, num, options: [
-        (name := _name(options, part.file_name, number)),
-        *_beside(name).values(),
-    ],
 )

@@ -20,15 +20,15 @@ tokenizer/executor.py lines 300-310; ai2-olmo-core 3.0.0, data/numpy_dataset.py 
 
 import gzip
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion, damaged_file
+from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, damaged_file
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.token_files import cut_by_documents, open_hashed, write_numbers
 from tokflow.store.config import Size
@@ -75,7 +75,7 @@ def write(part: Part, options: OlmoOptions, folder: Path) -> Iterator[FileFacts]
         yield {}
 
 
-def _name(part: str, number: int) -> str:
+def _name(part: str, number: int, *_: Any) -> str:
     return f"{part}/part-0-{number:05d}.npy"
 
 
@@ -111,13 +111,6 @@ def _lines(documents: Iterator[tuple[str, int, int]]) -> Iterator[str]:
             position = end
 
 
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the files of a part, memory-mapped but for their offsets."""
-    return export.file_portions(
-        _load, partial(_name, part), beside=lambda name: (_lines_of(name), _mask_of(name))
-    )
-
-
 def _load(export: Export, name: str) -> Arrays:
     """Return the fields of a file.
 
@@ -147,8 +140,7 @@ FORMAT = Format(
     OlmoOptions,
     lambda options: Layout("stream", ("token_ids", "offsets", "loss_mask"), leaves_out_empty=True),
     write,
-    portions,
-    shard_names=lambda part, number, num, options: [
-        beside(_name(part.name, number)) for beside in (str, _lines_of, _mask_of)
-    ],
+    _name,
+    beside=lambda name: (_lines_of(name), _mask_of(name)),
+    load=_load,
 )

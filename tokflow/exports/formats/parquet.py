@@ -319,7 +319,7 @@ def _levels(levels: npt.NDArray[np.uint8], width: int) -> bytes:
 
 
 FILES = TableFiles(
-    name=lambda part, number, num, options: f"{part}-{number:05d}-of-{num:05d}.parquet",
+    name=lambda part, number, options, num, *_: f"{part}-{number:05d}-of-{num:05d}.parquet",
     new=lambda path, schema, options: parquet_file(path, schema, options.compression),
     reader=_reader,
     at_once=lambda rows, options: min(

@@ -17,7 +17,7 @@ that script wants more than so many and, where a row has fewer, leaves out full 
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +73,7 @@ def write(part: Part, options: PickleOptions, folder: Path) -> Iterator[FileFact
         yield {"num_samples": num_samples, "num_tokens": num_samples * part.sequence_length}
 
 
-def _name(part: str, number: int) -> str:
+def _name(part: str, number: int, *_: Any) -> str:
     return f"{part}/dump-{number}.pkl"
 
 
@@ -119,8 +119,7 @@ FORMAT = Format(
     PickleOptions,
     lambda options: Layout("sequences", ("token_ids",)),
     write,
-    None,
+    _name,
     finish=finish,
     sizes=_sizes,
-    shard_names=lambda part, number, num, options: [_name(part.name, number)],
 )

@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -101,7 +101,7 @@ def write(part: Part, options: WebdatasetOptions, folder: Path) -> Iterator[File
         yield {"num_sequences": num_sequences}
 
 
-def _name(part: str, number: int) -> str:
+def _name(part: str, number: int, *_: Any) -> str:
     return f"{part}/shard_{number:08d}.tar"
 
 
@@ -166,8 +166,8 @@ FORMAT = Format(
     WebdatasetOptions,
     lambda options: Layout("sequences", ("token_ids",)),
     write,
-    portions,
+    _name,
+    portions=portions,
     finish=finish,
     sizes=_sizes,
-    shard_names=lambda part, number, num, options: [_name(part.name, number)],
 )
