@@ -1,14 +1,14 @@
 """Compare two files of uint16 token ids, and say how the second differs.
 
-    python -m benchmarks.compare EXPECTED FOUND --eos 50256 --output FILE
+    python -m benchmarks.compare EXPECTED FOUND EOS_ID OUTPUT
 
 Writes JSON. A process of its own: the one that measures must stay small (see process.py).
 """
 
-import argparse
 import hashlib
 import itertools
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,14 +16,9 @@ import numpy as np
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("expected", type=Path)
-    parser.add_argument("found", type=Path)
-    parser.add_argument("--eos", type=int, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args()
-    expected, found = (np.fromfile(path, "<u2") for path in (arguments.expected, arguments.found))
-    arguments.output.write_text(json.dumps(compare(expected, found, eos_id=arguments.eos)))
+    *paths, eos_id, output = sys.argv[1:]
+    expected, found = (np.fromfile(path, "<u2") for path in paths)
+    Path(output).write_text(json.dumps(compare(expected, found, eos_id=int(eos_id))))
 
 
 def compare(expected, found, *, eos_id):

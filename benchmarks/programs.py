@@ -64,13 +64,17 @@ def absent(needs):
 
 
 def raw_engine(place):
-    options = ["--tokenizer", GPT2, "--output", place.folder / "raw.bin"]
-    return [sys.executable, "-m", "benchmarks.raw_engine", place.file, *options]
+    output = place.folder / "raw.bin"
+    return [sys.executable, "-m", "benchmarks.raw_engine", place.file, GPT2, output]
 
 
 def core(place):
-    options = ["--tokenizer", GPT2, "--store", place.folder / "core"]
-    return [sys.executable, "-m", "benchmarks.core", place.file, *options]
+    """Without Dagster: into an empty store, up to the bin export."""
+    code = (
+        "import sys, tokflow; file, name, store = sys.argv[1:]; tokflow.tokenize_and_save("
+        "file, tokenizer={'kind': 'huggingface', 'name': name}, output=store)"
+    )
+    return [sys.executable, "-c", code, place.file, GPT2, place.folder / "core"]
 
 
 def tokflow_run_config(place):

@@ -1,14 +1,14 @@
 """The script that tokflow is measured against: the engine alone, written as well as it can be.
 
-    python -m benchmarks.raw_engine FILE --tokenizer FOLDER --output train.bin
+    python -m benchmarks.raw_engine FILE TOKENIZER_FOLDER train.bin
 
 Without checks, manifest, split and index: it holds all ids of the file in memory and stops
 silently at the first bad line, and a killed run leaves a file that looks whole.
 """
 
-import argparse
 import itertools
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +18,12 @@ EOS = "<|endoftext|>"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args()
-    source_class = ParquetFileSource if arguments.file.suffix == ".parquet" else JsonlFileSource
-    tokenizer, eos_id = load_tokenizer(arguments.tokenizer)
-    encoded = tokenizer.encode_files(source_class([arguments.file], "text"))
+    file, folder, output = map(Path, sys.argv[1:])
+    source_class = ParquetFileSource if file.suffix == ".parquet" else JsonlFileSource
+    tokenizer, eos_id = load_tokenizer(folder)
+    encoded = tokenizer.encode_files(source_class([file], "text"))
     token_ids, offsets = encoded.layout.content.data, encoded.layout.offsets.data
-    end_documents(token_ids, offsets, eos_id=eos_id).tofile(arguments.output)
+    end_documents(token_ids, offsets, eos_id=eos_id).tofile(output)
 
 
 def load_tokenizer(folder):

@@ -73,14 +73,14 @@ def stage_table(corpus):
     heads = ("tasks", *kinds, "events", "read TB", "write TB", "core h", "h on 1", "on 16")
     yield f"  {'':16}" + "".join(f"{head:>10}" for head in heads)
     for stage in stages_of(corpus):
-        task, machine = stage.task, CLOUDS[0].machine
+        machine = CLOUDS[0].machine
         sums = (sum(stage.requests[kind] for kind in some) for some in kinds.values())
         counts = "".join(f"{num / 1e3:10,.0f}" for num in sums)
-        bytes_ = (stage.num_tasks * each for each in (task.read_bytes, task.write_bytes))
+        bytes_ = (stage.num_tasks * each for each in (stage.read_bytes, stage.write_bytes))
         size = "".join(f"{each / TB:10.2f}" for each in bytes_)
         hours = (stage.seconds(num, machine, num_drivers=num) / HOUR for num in (1, 16))
         times_ = "".join(
-            f"{each:10.2f}" for each in (stage.num_tasks * task.seconds / HOUR, *hours)
+            f"{each:10.2f}" for each in (stage.num_tasks * stage.cpu_seconds / HOUR, *hours)
         )
         numbers = f"{counts}{stage.num_events:10,}{size}{times_}"
         yield f"  {stage.name:16}{stage.num_tasks:10,}{numbers}"
@@ -107,7 +107,7 @@ def own_lines(corpus):
     """Yield how long one's own machine takes."""
     stages, machine = stages_of(corpus), WORKSTATION
     there = hours_of(stages, 1, machine, num_drivers=1) / 24
-    seconds = sum(stage.num_tasks * stage.task.seconds for stage in stages)
+    seconds = sum(stage.num_tasks * stage.cpu_seconds for stage in stages)
     here = seconds / machine.num_cores / HOUR / 24
     line = machine.bytes_per_second * 8 / 1e9
     yield (
@@ -124,7 +124,7 @@ def bill(corpus, prices, num_machines=4):
     dear, cheap = dear_and_cheap(requests)
     hours = hours_of(stages, num_machines, prices.machine, num_drivers=num_machines)
     rate = prices.machine.dollars_per_hour
-    kept = sum(stage.num_tasks * stage.task.write_bytes for stage in stages) / GB
+    kept = sum(stage.num_tasks * stage.write_bytes for stage in stages) / GB
     raw = trillion.raw_bytes / GB
     at_rest = [tiered(size, prices.storage_per_gb_month) for size in (kept, raw)]
     dollars = num_machines * hours * rate

@@ -12,42 +12,20 @@ SPEED = StoreSpeed()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
-    """What one worker does alone; all tasks of a stage are alike."""
+class Stage:
+    """All tasks of one stage, of all datasets: each is done by one worker alone, all are alike."""
 
+    name: str
+    num_tasks: int
+    requests: Counter
     read_bytes: float = 0
+    """Of a task; so are the next ones."""
     read_requests: float = 0
-    seconds: float = 0
+    cpu_seconds: float = 0
     """Of one core, while what it reads comes."""
     write_bytes: float = 0
     num_puts: float = 0
     """Requests that write, except the one for the manifest, which is put last."""
-
-
-def seconds_of(task, num_tasks, *, num_machines, machine, speed=SPEED):
-    """Return the seconds until all tasks are done: rounds of one task for each core, or as long as
-    the networks, or the requests a second that the store lets through, take at least."""
-    reading = task.read_bytes / (2 * speed.connection_bytes_per_second)
-    working = max(task.seconds / machine.core_speed, reading, speed.first_byte_seconds)
-    writing = max(task.write_bytes / speed.connection_bytes_per_second, speed.put_seconds)
-    rounds = math.ceil(num_tasks / min(num_tasks, num_machines * machine.num_cores))
-    network = num_machines * machine.bytes_per_second
-    return max(
-        rounds * (working + writing + speed.put_seconds),
-        num_tasks * max(task.read_bytes, task.write_bytes) / network,
-        num_tasks * task.read_requests / speed.gets_per_second,
-        num_tasks * (task.num_puts + 1) / speed.puts_per_second,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
-    """All tasks of one stage, of all datasets."""
-
-    name: str
-    num_tasks: int
-    task: Task
-    requests: Counter
     driver_seconds: float = 0.0
     """Of each task, in the one process that hands out those of a dataset."""
     num_events: int = 0
@@ -57,13 +35,24 @@ class Stage:
     at once."""
 
     def seconds(self, num_machines, machine, *, num_drivers):
-        """Return how long so many machines take."""
+        """Return how long so many machines take: rounds of one task for each core, or as long as
+        what hands them out, the networks, or the requests a second that the store lets through,
+        take at least."""
+        speed, num_tasks = SPEED, self.num_tasks
+        reading = self.read_bytes / (2 * speed.connection_bytes_per_second)
+        working = max(self.cpu_seconds / machine.core_speed, reading, speed.first_byte_seconds)
+        writing = max(self.write_bytes / speed.connection_bytes_per_second, speed.put_seconds)
+        rounds = math.ceil(num_tasks / min(num_tasks, num_machines * machine.num_cores))
+        network = num_machines * machine.bytes_per_second
         fetched = self.num_fetched if num_drivers < num_machines else 0
-        waits = fetched * SPEED.first_byte_seconds / UNITS.requests_at_once
-        each = self.driver_seconds + waits
-        driven = self.num_tasks * each / num_drivers
-        many = seconds_of(self.task, self.num_tasks, num_machines=num_machines, machine=machine)
-        return max(driven, many)
+        waits = fetched * speed.first_byte_seconds / UNITS.requests_at_once
+        return max(
+            rounds * (working + writing + speed.put_seconds),
+            num_tasks * (self.driver_seconds + waits) / num_drivers,
+            num_tasks * max(self.read_bytes, self.write_bytes) / network,
+            num_tasks * self.read_requests / speed.gets_per_second,
+            num_tasks * (self.num_puts + 1) / speed.puts_per_second,
+        )
 
 
 def shape_of(corpus, *, is_of_cluster=False):
@@ -116,7 +105,7 @@ def _raw(corpus, shape):
     return Stage(
         name="raw",
         num_tasks=num,
-        task=Task(read_requests=listed),
+        read_requests=listed,
         requests=Counter(LIST=num * listed),
         num_events=corpus.num_files,
     )
@@ -128,17 +117,15 @@ def _tokens(corpus, shape, requests):
     raw = read_raw(num, corpus.raw_bytes)
     made = requests["tokens"] if "tokens" not in shape.published else Counter()
     made = total([made, requests.get("segments of tokens", Counter())])
-    task = Task(
-        read_bytes=corpus.raw_bytes / num,
-        read_requests=raw["GET"] / num,
-        seconds=corpus.text_bytes / num * UNITS.tokens_seconds_per_text_byte + UNITS.output_seconds,
-        write_bytes=(corpus.token_bytes + corpus.num_documents * UNITS.document_bytes) / num,
-        num_puts=_puts(made, num),
-    )
     return Stage(
         name="tokens",
         num_tasks=num,
-        task=task,
+        read_bytes=corpus.raw_bytes / num,
+        read_requests=raw["GET"] / num,
+        cpu_seconds=corpus.text_bytes / num * UNITS.tokens_seconds_per_text_byte
+        + UNITS.output_seconds,
+        write_bytes=(corpus.token_bytes + corpus.num_documents * UNITS.document_bytes) / num,
+        num_puts=_puts(made, num),
         requests=total([raw, made]),
         driver_seconds=UNITS.driver_seconds,
         num_events=corpus.num_files,
@@ -152,15 +139,12 @@ def _join(corpus, requests):
     made = requests["tokens"] + Counter(GET=num * num_ranges)
     rounds = math.ceil(2 * num_ranges / UNITS.requests_at_once)
     waits = 2 * rounds * SPEED.first_byte_seconds + rounds * SPEED.put_seconds
-    task = Task(
-        read_requests=made["GET"] / num,
-        seconds=(waits + 4 * SPEED.first_byte_seconds) * CLOUDS[0].machine.core_speed,
-        num_puts=_puts(made, num),
-    )
     return Stage(
         name="join",
         num_tasks=num,
-        task=task,
+        read_requests=made["GET"] / num,
+        cpu_seconds=(waits + 4 * SPEED.first_byte_seconds) * CLOUDS[0].machine.core_speed,
+        num_puts=_puts(made, num),
         requests=made,
         driver_seconds=UNITS.driver_seconds,
         num_fetched=2,
@@ -170,17 +154,14 @@ def _join(corpus, requests):
 def _rows(corpus, requests):
     documents, num = corpus.num_documents / corpus.num_files, corpus.num_files
     made = total([requests["split"], requests["sequences"]])
-    task = Task(
-        read_bytes=documents * UNITS.document_bytes,
-        read_requests=corpus.ranges_per_file,
-        seconds=documents * UNITS.rows_seconds_per_document + 2 * UNITS.output_seconds,
-        write_bytes=documents * UNITS.span_bytes,
-        num_puts=_puts(made, num),
-    )
     return Stage(
         name="split, sequences",
         num_tasks=num,
-        task=task,
+        read_bytes=documents * UNITS.document_bytes,
+        read_requests=corpus.ranges_per_file,
+        cpu_seconds=documents * UNITS.rows_seconds_per_document + 2 * UNITS.output_seconds,
+        write_bytes=documents * UNITS.span_bytes,
+        num_puts=_puts(made, num),
         requests=made + Counter(GET=num * corpus.ranges_per_file),
         driver_seconds=2 * UNITS.driver_seconds,
         num_events=2 * num,
@@ -196,17 +177,14 @@ def _export(corpus, shape, requests):
     read_files = corpus.token_bytes / num / of_one + 1
     read = Counter(GET=round(num * read_files * (got(of_one)["GET"] + 1)))
     made = total(each for name, each in requests.items() if "export" in name)
-    task = Task(
-        read_bytes=read_files * of_one,
-        read_requests=read["GET"] / num,
-        seconds=corpus.num_tokens / num * UNITS.export_seconds_per_token + UNITS.output_seconds,
-        write_bytes=corpus.num_tokens / num * UNITS.export_bytes_per_token,
-        num_puts=_puts(made, num),
-    )
     return Stage(
         name="export",
         num_tasks=num,
-        task=task,
+        read_bytes=read_files * of_one,
+        read_requests=read["GET"] / num,
+        cpu_seconds=corpus.num_tokens / num * UNITS.export_seconds_per_token + UNITS.output_seconds,
+        write_bytes=corpus.num_tokens / num * UNITS.export_bytes_per_token,
+        num_puts=_puts(made, num),
         requests=total([read, made]),
         driver_seconds=UNITS.driver_seconds,
         num_events=corpus.num_datasets,
@@ -219,11 +197,13 @@ def _index(corpus):
     documents = corpus.num_documents / corpus.num_datasets
     files = corpus.num_files / corpus.num_datasets
     read_files = round(files * (2 + corpus.ranges_per_file))
-    task = Task(
+    read = Counter(GET=corpus.num_datasets * read_files)
+    return Stage(
+        name="index",
+        num_tasks=corpus.num_datasets,
         read_bytes=documents * (UNITS.document_bytes + UNITS.span_bytes),
         read_requests=read_files,
-        seconds=documents * UNITS.index_seconds_per_document,
+        cpu_seconds=documents * UNITS.index_seconds_per_document,
         write_bytes=documents * UNITS.index_bytes,
+        requests=read,
     )
-    read = Counter(GET=corpus.num_datasets * read_files)
-    return Stage(name="index", num_tasks=corpus.num_datasets, task=task, requests=read)

@@ -121,9 +121,9 @@ def run(program, place, *, timeout=None):
 
 
 def compare(expected, found):
-    command = [sys.executable, "-m", "benchmarks.compare", expected, found, "--eos", EOS_ID]
+    command = [sys.executable, "-m", "benchmarks.compare", expected, found, EOS_ID]
     with tempfile.NamedTemporaryFile("r") as output:
-        measure([*command, "--output", output.name], folder=ROOT, environment={})
+        measure([*command, output.name], folder=ROOT, environment={})
         return Comparison(**json.load(output))
 
 

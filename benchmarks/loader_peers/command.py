@@ -206,6 +206,18 @@ def numbers_of(batch):
     return (digits @ 10 ** np.arange(7, -1, -1)).tolist()
 
 
-def saved(request):
-    """Return the state to go on from; None at the beginning."""
-    return pickle.loads(Path(request.state).read_bytes()) if request.state else None
+class Resumed:
+    """The batches of a loader, from the beginning or from the state that the request names.
+
+    `rows` returns the rows of a batch; `load` and `keep` are the loader's methods for its state.
+    """
+
+    def __init__(
+        self, request, loader, rows=lambda batch: batch, load="load_state_dict", keep="state_dict"
+    ):
+        self.loader, self.rows, self.state = loader, rows, getattr(loader, keep)
+        if request.state:
+            getattr(loader, load)(pickle.loads(Path(request.state).read_bytes()))
+
+    def __iter__(self):
+        return map(self.rows, self.loader)

@@ -3,7 +3,7 @@
 import grain
 import numpy as np
 
-from benchmarks.loader_peers.command import FAR, run, saved
+from benchmarks.loader_peers.command import FAR, Resumed, run
 
 SEED = 1
 
@@ -45,25 +45,15 @@ def batches_without_threads(request):
     return batches(request, grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
 
 
-class Iterated:
-    """An iterator of Grain, with its state."""
-
-    def __init__(self, request, iterator):
-        self.iterator = iterator
-        if state := saved(request):
-            self.iterator.set_state(state)
-
-    def __iter__(self):
-        return self.iterator
-
-    def state(self):
-        return self.iterator.get_state()
+def iterated(request, iterator):
+    """Return an iterator of Grain, with its state."""
+    return Resumed(request, iterator, load="set_state", keep="get_state")
 
 
 def ranks(request):
     """Return `shuffle()[rank::world]`, then batches."""
     dataset = rows(request, stored=request.sequence_length)[request.rank :: request.world_size]
-    return Iterated(request, iter(dataset.batch(request.rank_batch_size).to_iter_dataset()))
+    return iterated(request, iter(dataset.batch(request.rank_batch_size).to_iter_dataset()))
 
 
 def far(request):
@@ -71,7 +61,7 @@ def far(request):
     dataset = rows(request, stored=request.sequence_length).repeat().batch(request.batch_size)
     iterator = iter(dataset.to_iter_dataset())
     iterator.set_state({**iterator.get_state(), "next_index": FAR // request.batch_size})
-    return Iterated(request, iterator)
+    return iterated(request, iterator)
 
 
 def sharded(request):
@@ -90,7 +80,7 @@ def sharded(request):
         operations=[grain.transforms.Batch(request.rank_batch_size)],
         worker_count=request.workers,
     )
-    return Iterated(request, iter(loader))
+    return iterated(request, iter(loader))
 
 
 def first_of(request):

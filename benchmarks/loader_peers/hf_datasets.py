@@ -1,11 +1,13 @@
 """datasets: `load_from_disk` with `iter`, and streaming with its state for resume."""
 
+from operator import itemgetter
+
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, load_dataset, load_from_disk
 from datasets.distributed import split_dataset_by_node
 
-from benchmarks.loader_peers.command import run, saved
+from benchmarks.loader_peers.command import Resumed, run
 
 SEED = 1
 SHUFFLE_BUFFER = 1_000
@@ -20,26 +22,15 @@ def batches(request):
             yield np.ascontiguousarray(tokens[:, :-1]), np.ascontiguousarray(tokens[:, 1:])
 
 
-class Streaming:
-    """`streaming=True`, shuffled with a buffer, split by node, batched."""
-
-    def __init__(self, request):
-        files = sorted(map(str, request.export("parquet").glob("train-*.parquet")))
-        dataset = load_dataset("parquet", data_files=files, split="train", streaming=True)
-        dataset = dataset.select_columns(["input_ids"])
-        if request.is_shuffled:
-            dataset = dataset.shuffle(seed=SEED, buffer_size=SHUFFLE_BUFFER)
-        dataset = split_dataset_by_node(dataset, request.rank, request.world_size)
-        self.dataset = dataset.batch(request.rank_batch_size)
-        if state := saved(request):
-            self.dataset.load_state_dict(state)
-
-    def __iter__(self):
-        for batch in self.dataset:
-            yield batch["input_ids"]
-
-    def state(self):
-        return self.dataset.state_dict()
+def streaming(request):
+    """Return `streaming=True`, shuffled with a buffer, split by node, batched."""
+    files = sorted(map(str, request.export("parquet").glob("train-*.parquet")))
+    dataset = load_dataset("parquet", data_files=files, split="train", streaming=True)
+    dataset = dataset.select_columns(["input_ids"])
+    if request.is_shuffled:
+        dataset = dataset.shuffle(seed=SEED, buffer_size=SHUFFLE_BUFFER)
+    dataset = split_dataset_by_node(dataset, request.rank, request.world_size)
+    return Resumed(request, dataset.batch(request.rank_batch_size), itemgetter("input_ids"))
 
 
 def first_of(request):
@@ -50,4 +41,4 @@ def first_of(request):
 
 
 if __name__ == "__main__":
-    run(speed={"iter": batches}, resume={"streaming": Streaming}, order={"": first_of})
+    run(speed={"iter": batches}, resume={"streaming": streaming}, order={"": first_of})

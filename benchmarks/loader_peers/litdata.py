@@ -1,17 +1,13 @@
 """litdata: StreamingDataset with a TokensLoader, CombinedStreamingDataset, StreamingDataLoader."""
 
+import functools
 import itertools
 import os
 import tempfile
 
-from litdata import (
-    CombinedStreamingDataset,
-    StreamingDataLoader,
-    StreamingDataset,
-    TokensLoader,
-)
+from litdata import CombinedStreamingDataset, StreamingDataLoader, StreamingDataset, TokensLoader
 
-from benchmarks.loader_peers.command import run, saved
+from benchmarks.loader_peers.command import Resumed, run
 
 SEED = 1
 
@@ -38,41 +34,29 @@ def batches(request):
         yield batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
 
 
-class Resumed:
-    """StreamingDataLoader over one dataset."""
-
-    def __init__(self, request):
-        os.environ["WORLD_SIZE"] = str(request.world_size)
-        os.environ["GLOBAL_RANK"] = str(request.rank)
-        self.loader = StreamingDataLoader(
-            self.dataset(request),
-            batch_size=request.rank_batch_size,
-            num_workers=request.workers,
-        )
-        if state := saved(request):
-            self.loader.load_state_dict(state)
-
-    def dataset(self, request):
-        return rows(request, request.sequence_length)
-
-    def __iter__(self):
-        return iter(self.loader)
-
-    def state(self):
-        return self.loader.state_dict()
-
-
-class Combined(Resumed):
-    """The same over a CombinedStreamingDataset of two halves."""
-
-    def dataset(self, request):
-        halves = [rows(request.sibling(half), request.sequence_length) for half in "ab"]
-        return CombinedStreamingDataset(halves, seed=SEED, iterate_over_all=True)
+def ranks(request, *, is_combined=False):
+    """Return StreamingDataLoader over one dataset, or a CombinedStreamingDataset of two halves."""
+    os.environ["WORLD_SIZE"] = str(request.world_size)
+    os.environ["GLOBAL_RANK"] = str(request.rank)
+    asked = [request.sibling(half) for half in "ab"] if is_combined else [request]
+    dataset, *others = (rows(of, request.sequence_length) for of in asked)
+    if others:
+        both = [dataset, *others]
+        dataset = CombinedStreamingDataset(both, seed=SEED, iterate_over_all=True)
+    return Resumed(
+        request,
+        StreamingDataLoader(
+            dataset, batch_size=request.rank_batch_size, num_workers=request.workers
+        ),
+    )
 
 
 if __name__ == "__main__":
     os.environ["DATA_OPTIMIZER_CACHE_FOLDER"] = tempfile.mkdtemp()
     run(
         speed={"StreamingDataLoader": batches},
-        resume={"StreamingDataset": Resumed, "CombinedStreamingDataset": Combined},
+        resume={
+            "StreamingDataset": ranks,
+            "CombinedStreamingDataset": functools.partial(ranks, is_combined=True),
+        },
     )

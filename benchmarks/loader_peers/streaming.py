@@ -3,6 +3,7 @@
 import itertools
 import sys
 import types
+from operator import itemgetter
 
 # It imports torchvision, whose wheels on the package index need the CUDA build of torch.
 sys.modules["streaming.vision"] = types.ModuleType("streaming.vision")
@@ -11,7 +12,7 @@ import numpy as np  # noqa: E402
 from streaming import StreamingDataLoader, StreamingDataset  # noqa: E402
 from streaming.base.shuffle.py1e import get_shuffle_py1e  # noqa: E402
 
-from benchmarks.loader_peers.command import run, saved  # noqa: E402
+from benchmarks.loader_peers.command import Resumed, run  # noqa: E402
 
 SEED = 1
 
@@ -39,20 +40,9 @@ def batches(request):
             yield tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
-class Resumed:
-    """StreamingDataLoader with its state."""
-
-    def __init__(self, request):
-        self.loader = loader_of(request)
-        if state := saved(request):
-            self.loader.load_state_dict(state)
-
-    def __iter__(self):
-        for batch in self.loader:
-            yield batch["tokens"]
-
-    def state(self):
-        return self.loader.state_dict()
+def ranks(request):
+    """Return StreamingDataLoader with its state."""
+    return Resumed(request, loader_of(request), itemgetter("tokens"))
 
 
 def first_of(request):
@@ -64,6 +54,6 @@ def first_of(request):
 if __name__ == "__main__":
     run(
         speed={"StreamingDataLoader": batches},
-        resume={"StreamingDataset": Resumed},
+        resume={"StreamingDataset": ranks},
         order={"": first_of},
     )

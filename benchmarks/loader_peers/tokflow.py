@@ -1,8 +1,10 @@
 """tokflow's own loader."""
 
+from operator import itemgetter
+
 import numpy as np
 
-from benchmarks.loader_peers.command import FAR, run, saved
+from benchmarks.loader_peers.command import FAR, Resumed, run
 from tokflow.loaders import Loader, open_rows
 from tokflow.loaders.orders import Shuffled
 
@@ -31,35 +33,23 @@ def batches(request, format_, *, arrays="numpy", prefetch=2, fields=FIELDS, bloc
             yield batch["input_ids"], batch["labels"]
 
 
-class Resumed:
-    """The loader of one rank; its state is the same on all."""
-
-    def __init__(self, request, format_, *, num_epochs=1):
-        rows = open_rows(
-            request.export(format_), part="train", sequence_length=request.sequence_length
-        )
-        self.loader = Loader(
-            rows,
-            batch_size=request.batch_size,
-            rank=request.rank,
-            world_size=request.world_size,
-            seed=SEED,
-            num_epochs=num_epochs,
-        )
-        if state := saved(request):
-            self.loader.load_state_dict(state)
-
-    def __iter__(self):
-        for batch in self.loader:
-            yield batch["input_ids"]
-
-    def state(self):
-        return self.loader.state_dict()
+def ranks(request, format_, *, num_epochs=1):
+    """Return the loader of one rank; its state is the same on all."""
+    rows = open_rows(request.export(format_), part="train", sequence_length=request.sequence_length)
+    loader = Loader(
+        rows,
+        batch_size=request.batch_size,
+        rank=request.rank,
+        world_size=request.world_size,
+        seed=SEED,
+        num_epochs=num_epochs,
+    )
+    return Resumed(request, loader, itemgetter("input_ids"))
 
 
 def far(request):
     """Return the loader that goes on from sample 10^9, epoch after epoch."""
-    resumed = Resumed(request, "bin", num_epochs=None)
+    resumed = ranks(request, "bin", num_epochs=None)
     resumed.loader.load_state_dict({**resumed.loader.state_dict(), "samples": FAR})
     return resumed
 
@@ -81,8 +71,8 @@ SPEED = {
 }
 
 RESUME = {
-    "bin": lambda request: Resumed(request, "bin"),
-    "parquet": lambda request: Resumed(request, "parquet"),  # a last row of as many inputs
+    "bin": lambda request: ranks(request, "bin"),
+    "parquet": lambda request: ranks(request, "parquet"),  # a last row of as many inputs
     "far": far,
 }
 

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
-from benchmarks.loader_peers.command import run, saved
+from benchmarks.loader_peers.command import Resumed, run
 
 SEED = 1
 
@@ -66,28 +66,16 @@ def get_batch(request):
         yield torch.stack(rows), torch.stack(labels)
 
 
-class Stateful:
-    """StatefulDataLoader with the sampler that torchdata has for ranks."""
-
-    def __init__(self, request):
-        dataset = NumberedRows(request)
-        sampler = StatefulDistributedSampler(
-            dataset, request.world_size, request.rank, shuffle=request.is_shuffled, seed=SEED
-        )
-        self.loader = StatefulDataLoader(
-            dataset,
-            batch_size=request.rank_batch_size,
-            sampler=sampler,
-            num_workers=request.workers,
-        )
-        if state := saved(request):
-            self.loader.load_state_dict(state)
-
-    def __iter__(self):
-        return iter(self.loader)
-
-    def state(self):
-        return self.loader.state_dict()
+def ranks(request):
+    """Return StatefulDataLoader with the sampler that torchdata has for ranks."""
+    dataset = NumberedRows(request)
+    sampler = StatefulDistributedSampler(
+        dataset, request.world_size, request.rank, shuffle=request.is_shuffled, seed=SEED
+    )
+    loader = StatefulDataLoader(
+        dataset, batch_size=request.rank_batch_size, sampler=sampler, num_workers=request.workers
+    )
+    return Resumed(request, loader)
 
 
 def first_of(request):
@@ -100,6 +88,6 @@ def first_of(request):
 if __name__ == "__main__":
     run(
         speed={"DataLoader": batches, "get_batch": get_batch},
-        resume={"StatefulDataLoader": Stateful},
+        resume={"StatefulDataLoader": ranks},
         order={"": first_of},
     )

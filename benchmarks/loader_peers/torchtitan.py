@@ -7,7 +7,7 @@ from torchtitan.components.dataloader import ParallelAwareDataloader
 from torchtitan.hf_datasets import DatasetConfig
 from torchtitan.hf_datasets.text_datasets import DATASETS, HuggingFaceTextDataset
 
-from benchmarks.loader_peers.command import run, saved
+from benchmarks.loader_peers.command import Resumed, run
 
 SEED = 1
 
@@ -24,35 +24,25 @@ def load(path):
     return load_dataset("json", data_files=files, split="train").shuffle(seed=SEED)
 
 
-class Resumed:
-    """ParallelAwareDataloader of one rank; a checkpoint holds the states of all ranks."""
-
-    def __init__(self, request):
-        DATASETS["ids"] = DatasetConfig(
-            path=str(Path(request.folder).parent / "raw"),
-            loader=load,
-            sample_processor=lambda sample: sample["text"],
-        )
-        dataset = HuggingFaceTextDataset(
-            "ids", None, Digits(), request.sequence_length, request.rank, request.world_size
-        )
-        self.loader = ParallelAwareDataloader(
-            dataset,
-            dp_rank=request.rank,
-            dp_world_size=request.world_size,
-            batch_size=request.rank_batch_size,
-            num_workers=request.workers,
-        )
-        if state := saved(request):
-            self.loader.load_state_dict(state)
-
-    def __iter__(self):
-        for inputs, _ in self.loader:
-            yield inputs["input"]
-
-    def state(self):
-        return self.loader.state_dict()
+def ranks(request):
+    """Return ParallelAwareDataloader of one rank; a checkpoint holds the states of all ranks."""
+    DATASETS["ids"] = DatasetConfig(
+        path=str(Path(request.folder).parent / "raw"),
+        loader=load,
+        sample_processor=lambda sample: sample["text"],
+    )
+    dataset = HuggingFaceTextDataset(
+        "ids", None, Digits(), request.sequence_length, request.rank, request.world_size
+    )
+    loader = ParallelAwareDataloader(
+        dataset,
+        dp_rank=request.rank,
+        dp_world_size=request.world_size,
+        batch_size=request.rank_batch_size,
+        num_workers=request.workers,
+    )
+    return Resumed(request, loader, lambda batch: batch[0]["input"])
 
 
 if __name__ == "__main__":
-    run(resume={"ParallelAwareDataloader": Resumed})
+    run(resume={"ParallelAwareDataloader": ranks})

@@ -10,12 +10,11 @@ from tokflow.audit.trace import TokenOrigin, Tracer
 from tokflow.errors import ConfigError
 from tokflow.exports.columns import NO_LABEL
 from tokflow.loaders.mixed_samples import MixedSamples
-from tokflow.loaders.position import ranks_of
+from tokflow.loaders.position import Steps, ranks_of
 from tokflow.loaders.rows import RandomWindows, RowSource
 from tokflow.loaders.samples import Numbers, Samples, grouped
 from tokflow.loaders.saved_samples import open_saved
 from tokflow.loaders.sources import PackedRows
-from tokflow.loaders.steps import Steps
 
 SAMPLES_AT_ONCE = 2**16
 """Samples whose rows are worked out together: 2 MB."""

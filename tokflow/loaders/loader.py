@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.position import Position, position_of, share_of
+from tokflow.loaders.position import Position, Steps, position_of, share_of
 from tokflow.loaders.rows import Rows
 from tokflow.loaders.samples import (
     ENDLESS,
@@ -25,7 +25,6 @@ from tokflow.loaders.samples import (
     tensors_of,
     with_cu_seqlens,
 )
-from tokflow.loaders.steps import Steps
 from tokflow.pools.machine import renew_in_forks
 
 if TYPE_CHECKING:

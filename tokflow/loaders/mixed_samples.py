@@ -11,14 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError, nearest
-from tokflow.loaders.mixture_stages import (
+from tokflow.loaders.orders import (
     BLOCK,
     MIXTURE_VERSION,
+    WINDOW,
+    InOrder,
     MixtureStage,
     make_stages,
     shuffled_block,
 )
-from tokflow.loaders.orders import WINDOW, InOrder
 from tokflow.loaders.rows import Epochs, Rows, sources_of
 from tokflow.loaders.samples import (
     ENDLESS,

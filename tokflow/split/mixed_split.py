@@ -11,9 +11,13 @@ import numpy.typing as npt
 
 from tokflow.split.cut_tokens import CUT_LOSS_MASK_NAME, CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of, part_in
-from tokflow.split.permutation import PERMUTATION_VERSION
 from tokflow.split.rule import NOT_TAKEN, FileSpans
-from tokflow.split.shuffle import document_keys, shuffle_fields, shuffle_seed_of
+from tokflow.split.shuffle import (
+    PERMUTATION_VERSION,
+    document_keys,
+    shuffle_fields,
+    shuffle_seed_of,
+)
 from tokflow.split.spans import SPAN_COLUMNS, SPLIT_VERSION, Split, write_spans
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.tables import to_numpy

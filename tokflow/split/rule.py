@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import BeforeValidator, Field
 
 from tokflow.errors import ConfigError, nearest
-from tokflow.split.permutation import mixed, ranks_of_draw
+from tokflow.split.shuffle import mixed, ranks_of_draw
 from tokflow.store.config import Config, check_name
 from tokflow.store.tables import to_numpy
 from tokflow.tokens.shard_files import hashes_as_array

@@ -23,6 +23,7 @@ from tokflow.views.report_facts import (
     TOKENS_SHOWN,
     StoreFacts,
     find_excerpts,
+    selection_values,
     shown_tokens,
     spread,
 )
@@ -37,9 +38,9 @@ from tokflow.views.report_pictures import (
     open_texts,
     reject_picture,
     share_pictures,
+    similarity_picture,
     vocabulary_picture,
 )
-from tokflow.views.report_selection import selection_values, similarity_picture
 
 REPORT_PATH = Path("report", "report.html")
 """Place of the page below the folder of its dataset."""

@@ -32,7 +32,7 @@ from tokflow.views.picture import (
     make_picture,
     short_number,
 )
-from tokflow.views.report_facts import StoreFacts, files_of, length_of
+from tokflow.views.report_facts import StoreFacts, files_of, length_of, near_duplicates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,6 +125,17 @@ def reject_picture(facts: StoreFacts) -> Picture | None:
     note = f"{counted(reasons.total(), 'reject')} in all"
     name, title = "rejects_by_reason", "Rejects, by reason"
     return bars_picture(name, title, bars, note=note, color=SERIES[4], is_named_above=True)
+
+
+def similarity_picture(facts: StoreFacts) -> Picture | None:
+    """Return the bars of pairs of alike texts by similarity; None where none is looked for."""
+    nums = near_duplicates(facts).get("similarities", [])
+    first = next((at for at, num in enumerate(nums) if num), None)
+    if first is None:
+        return None
+    bars = [(f"{at / 20:.2f}", num, f"{num:,}") for at, num in [*enumerate(nums)][first:]]
+    note = "pairs of texts by the least similarity of each bar, all of them proven"
+    return bars_picture("similarities", "Near-duplicates", bars, note=note, color=SERIES[3])
 
 
 def share_pictures(facts: StoreFacts) -> Iterator[Picture]:

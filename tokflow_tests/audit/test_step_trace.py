@@ -17,10 +17,9 @@ from tokflow.audit.step_trace import SampleTrace, Training
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.loaders import Loader, mix, open_rows
 from tokflow.loaders.mixed_samples import MixedSamples
-from tokflow.loaders.position import Position, position_of
+from tokflow.loaders.position import Position, Steps, position_of
 from tokflow.loaders.rows import RandomWindows, in_order
 from tokflow.loaders.samples import ENDLESS, Samples
-from tokflow.loaders.steps import Steps
 from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.loaders.row_sources import CountingRows
 from tokflow_tests.tiny import build, declare

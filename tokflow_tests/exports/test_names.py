@@ -1,5 +1,3 @@
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,28 +5,10 @@ import pytest
 
 from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
-from tokflow.exports import Export
 from tokflow.exports.options import ShardOptions
-from tokflow.store.manifest import FileEntry, Manifest, read_manifest
 from tokflow_tests.exports.exporting import read
 from tokflow_tests.outputs import parts, stored
 from tokflow_tests.tiny import build, declare
-
-
-def manifest_of(names: Sequence[str], folder: Path) -> Manifest:
-    """Return the manifest of an export with these files, which are not there."""
-    built = build(declare(folder, {"a.jsonl": ["a"]}, exports=["parquet"]))
-    manifest = read_manifest(built.export("parquet").output.folder)
-    return replace(manifest, files={name: FileEntry(num_bytes=0, sha256="") for name in names})
-
-
-def test_files_are_numbered_from_0_until_one_is_not_there(tmp_path: Path):
-    export = Export(stored(tmp_path, manifest_of(["a-0", "a-1", "a-2", "a-4", "b-3"], tmp_path)))
-
-    assert export.numbered(lambda number: f"a-{number}") == ["a-0", "a-1", "a-2"]
-    assert export.numbered(lambda number: f"b-{number}") == []
-    assert export.numbered(lambda number: "a-4") == ["a-4"]
-
 
 SPLIT = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
 

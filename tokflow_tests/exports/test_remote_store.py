@@ -23,7 +23,7 @@ SPLIT = {
 }
 """Options by which a part of some 70 tokens has several files."""
 
-READ = [name for name, of in FORMATS.items() if of.portions is not None]
+READ = [name for name, of in FORMATS.items() if of.is_read]
 
 
 def _exports() -> list[dict[str, Any]]:

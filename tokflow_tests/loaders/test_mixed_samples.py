@@ -10,7 +10,7 @@ import pytest
 from tokflow.errors import ConfigError
 from tokflow.loaders.loader import Loader
 from tokflow.loaders.mixed_samples import MAX_BLOCKS, MixedSamples, SourceUse, mix
-from tokflow.loaders.mixture_stages import BLOCK
+from tokflow.loaders.orders import BLOCK
 from tokflow.loaders.rows import Rows, in_order
 from tokflow.loaders.samples import ENDLESS
 from tokflow_tests.loaders.row_sources import CountingRows

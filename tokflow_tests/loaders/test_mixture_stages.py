@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tokflow.loaders.mixture_stages import BLOCK, MixtureStage, make_stages, shuffled_block
+from tokflow.loaders.orders import BLOCK, MixtureStage, make_stages, shuffled_block
 from tokflow.loaders.samples import ENDLESS
 
 

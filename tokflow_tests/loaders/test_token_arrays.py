@@ -40,7 +40,8 @@ def export_of(dataset: Dataset, name: str) -> Path:
 @pytest.mark.parametrize("name", STREAMS)
 def test_every_stretch_of_a_stream_is_that_of_all_its_tokens(name: str, tiny: Dataset):
     tokens = open_tokens(export_of(tiny, name), "train")
-    expected = np.concatenate([*open_export(export_of(tiny, name)).tokens("train")])
+    read = open_export(export_of(tiny, name)).read("train")
+    expected = np.concatenate([of["token_ids"] for of in read])
 
     assert (len(tokens), tokens.shape, tokens.dtype) == (15, (15,), np.uint16)
     np.testing.assert_array_equal(tokens, expected)
