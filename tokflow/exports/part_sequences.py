@@ -29,7 +29,7 @@ from tokflow.sequences.segments import (
     SpanMask,
     fill_sequences,
 )
-from tokflow.split.shuffle import Permutation
+from tokflow.split.permutation import Permutation
 from tokflow.split.spans import Split
 from tokflow.store.store import InStore
 from tokflow.store.tables import Columns, offsets_of, to_arrow, to_numpy

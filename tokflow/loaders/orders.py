@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.loaders.samples import Numbers, grouped
-from tokflow.split.shuffle import PERMUTATION_VERSION, SMALL_SIZE, Permutation
+from tokflow.split.permutation import PERMUTATION_VERSION, SMALL_SIZE, Permutation
 
 BLOCKS_VERSION = 1
 """Raised when the same seed, epoch, blocks and window would give another order."""

@@ -30,7 +30,7 @@ from tokflow.loaders.samples import (
     samples_shown,
 )
 from tokflow.loaders.sources import PackedRows, StreamRows, open_packed_rows, open_stream_rows
-from tokflow.split.shuffle import hashes
+from tokflow.split.permutation import hashes
 from tokflow.store.store import StoredOutput
 
 RowSource: TypeAlias = PackedRows | StreamRows

@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.split.cut_tokens import CUT_LOSS_MASK_NAME, CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of, part_in
+from tokflow.split.permutation import PERMUTATION_VERSION
 from tokflow.split.rule import NOT_TAKEN, FileSpans
-from tokflow.split.shuffle import (
-    PERMUTATION_VERSION,
-    document_keys,
-    shuffle_fields,
-    shuffle_seed_of,
+from tokflow.split.shuffle import document_keys, shuffle_fields, shuffle_seed_of
+from tokflow.split.spans import (
+    CUT_LOSS_MASK_NAME,
+    CUT_TOKENS_NAME,
+    SPAN_COLUMNS,
+    SPLIT_VERSION,
+    Split,
+    write_spans,
 )
-from tokflow.split.spans import SPAN_COLUMNS, SPLIT_VERSION, Split, write_spans
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.tables import to_numpy
 from tokflow.strata.config import parts_within
@@ -50,29 +52,16 @@ class MixtureShare:
     """Seed that chooses documents where a pass is not whole."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Taken:
-    """Spans that a mixture takes; arrays (num_spans,), int64 except `is_cut`."""
+TAKEN = np.dtype(
+    [(of, "i8") for of in ("document", "char_start", "num_chars", "token_start", "num_tokens")]
+    + [("is_cut", "?"), ("is_cut_here", "?")]
+)
+"""Spans that a mixture takes. document: index among those of all passes; token_start: position in
+the token source of the source's split; is_cut_here: the budget cut it, so that the EOS of its
+source, if there is one, is its last token."""
 
-    document: npt.NDArray[np.int64]
-    """Index of the document among those of all passes."""
-    char_start: npt.NDArray[np.int64]
-    num_chars: npt.NDArray[np.int64]
-    token_start: npt.NDArray[np.int64]
-    """Position in the token source of the source's split."""
-    num_tokens: npt.NDArray[np.int64]
-    is_cut: npt.NDArray[np.bool_]
-    is_cut_here: npt.NDArray[np.bool_]
-    """The budget cut it: the EOS of its source, if there is one, is its last token."""
-
-    def __getitem__(self, which: slice | npt.NDArray[np.int64]) -> "_Taken":
-        return _Taken(**{name: getattr(self, name)[which] for name in self.__slots__})
-
-    @staticmethod
-    def joined(several: list["_Taken"]) -> "_Taken":
-        """Return all of several, one after another."""
-        names = _Taken.__slots__
-        return _Taken(**{n: np.concatenate([getattr(of, n) for of in several]) for n in names})
+Taken = npt.NDArray[np.void]
+"""Arrays of TAKEN, (num_spans,)."""
 
 
 def mixed_split_recipe(
@@ -122,14 +111,16 @@ def write_mixed_split(
     started = time.perf_counter()
     shard, names = shard_in_mixture(source, share), tuple(share.tokens)
     of_parts = [_taken(source, share, name, tokenizer) for name in names]
-    taken = _Taken.joined(of_parts)
-    _write_cut_tokens(source, taken, folder)
-    fields = {name: getattr(taken, name) for name in FileSpans.__slots__ if name != "part"}
-    part = np.repeat(np.arange(len(of_parts)), [len(of.document) for of in of_parts])
-    cuts = {name: int(of.is_cut_here.sum()) for name, of in zip(names, of_parts, strict=True)}
+    taken = np.concatenate(of_parts)
+    if taken["is_cut"].any():
+        _write_cut_tokens(source, taken[taken["is_cut"]], folder)
+    of_spans = [name for name in FileSpans.__slots__ if name != "part"]
+    fields = {name: np.ascontiguousarray(taken[name]) for name in of_spans}
+    part = np.repeat(np.arange(len(of_parts)), [len(of) for of in of_parts])
+    cuts = {name: int(of["is_cut_here"].sum()) for name, of in zip(names, of_parts, strict=True)}
     write_spans(
         FileSpans(part=part, **fields),
-        taken.num_tokens,
+        np.ascontiguousarray(taken["num_tokens"]),
         shard.documents([*SPAN_COLUMNS]),
         shard,
         folder,
@@ -159,7 +150,11 @@ def remake_mixed_split(split: Split, source: Split, folder: Path, tokenizer: Tok
 def shard_in_mixture(source: Split, share: MixtureShare) -> TokenShard:
     """Return the token shard of a source's file as a mixture has it: each pass over its documents
     is as one more raw file of a group, `code/a.jsonl`, `code@2/a.jsonl` and so on."""
-    shard, num_passes = source.shard, _num_passes(source, share)
+    shard, counts, num_passes = source.shard, source.manifest.counts, 1
+    for part, num in share.tokens.items():  # as many as the part that has most
+        own = _parts_of(source, share, part)
+        available = sum(counts.get(f"{of}.num_tokens", 0) for of in own)
+        num_passes = max(num_passes, -(-num // available) if available else 1)
     origins, (name, _, _) = shard.origins, share.key.partition("/")
     edges = [*origins.first_rows, ROWS_OF_PASS]
     files = [
@@ -182,16 +177,6 @@ def source_and_key(key: str) -> tuple[str, str]:
     return name.partition("@")[0], rest
 
 
-def _num_passes(source: Split, share: MixtureShare) -> int:
-    """Return the passes of the part that has most; at least 1."""
-    counts = source.manifest.counts
-    available = {
-        name: sum(counts.get(f"{of}.num_tokens", 0) for of in _parts_of(source, share, name))
-        for name in share.tokens
-    }
-    return max([1, *(-(-num // available[n]) for n, num in share.tokens.items() if available[n])])
-
-
 def _parts_of(source: Split, share: MixtureShare, part: str) -> list[str]:
     """Return the parts of the source's split that are in a part of the mixture: all strata of a
     source that names none; a part without text where the source has no such part."""
@@ -199,24 +184,22 @@ def _parts_of(source: Split, share: MixtureShare, part: str) -> list[str]:
     return parts_within(source.parts, own) or [own]
 
 
-def _taken(source: Split, share: MixtureShare, part: str, tokenizer: Tokenizer) -> _Taken:
+def _taken(source: Split, share: MixtureShare, part: str, tokenizer: Tokenizer) -> Taken:
     """Return the spans that one part of the mixture takes, pass by pass."""
     several = [_spans_of(source, of) for of in _parts_of(source, share, part)]
-    spans = _Taken.joined(several)
+    spans = np.concatenate(several)
     if len(several) > 1:
-        spans = spans[np.lexsort((spans.char_start, spans.document))]
-    available = int(spans.num_tokens.sum())
+        spans = spans[np.lexsort((spans["char_start"], spans["document"]))]
+    available = int(spans["num_tokens"].sum())
     passes, rest = divmod(share.tokens[part], available) if available else (0, 0)
     num_documents = source.shard.manifest.counts["num_documents"]
     taken = [spans] * passes + [_drawn(source, share, spans, rest, tokenizer)] * bool(rest)
-    moved = [
-        replace(of, document=of.document + number * num_documents)
-        for number, of in enumerate(taken)
-    ]
-    return _Taken.joined([spans[:0], *moved])
+    found = np.concatenate([spans[:0], *taken])
+    found["document"] += np.repeat(np.arange(len(taken)), [*map(len, taken)]) * num_documents
+    return found
 
 
-def _spans_of(source: Split, part: str) -> _Taken:
+def _spans_of(source: Split, part: str) -> Taken:
     """Return the spans that the source's split has in a part, each of one document; none where it
     has no such part."""
     table = source.shard.documents(["num_chars"])
@@ -224,76 +207,61 @@ def _spans_of(source: Split, part: str) -> _Taken:
     is_cut = np.repeat(rows["is_cut"], rows["num_documents"])
     num_chars = to_numpy(table["num_chars"])[spans.document]
     num_chars[is_cut] = rows["num_chars"][rows["is_cut"]]
-    return _Taken(
-        document=spans.document,
-        char_start=spans.char_start,
-        num_chars=num_chars,
-        token_start=spans.token_start,
-        num_tokens=spans.num_tokens,
-        is_cut=is_cut,
-        is_cut_here=np.zeros_like(is_cut),
-    )
+    found = np.zeros(len(is_cut), TAKEN)
+    for name in ("document", "char_start", "token_start", "num_tokens"):
+        found[name] = getattr(spans, name)
+    found["num_chars"], found["is_cut"] = num_chars, is_cut
+    return found
 
 
 def _drawn(
-    source: Split, share: MixtureShare, spans: _Taken, num_tokens: int, tokenizer: Tokenizer
-) -> _Taken:
+    source: Split, share: MixtureShare, spans: Taken, num_tokens: int, tokenizer: Tokenizer
+) -> Taken:
     """Return the spans that come first by the key of the seed, in file order; the last is cut where
     `num_tokens` end."""
-    rows = to_numpy(source.shard.documents(["row"])["row"])[spans.document]
+    rows = to_numpy(source.shard.documents(["row"])["row"])[spans["document"]]
     origins = shard_in_mixture(source, share).origins
     keys = document_keys(origins, rows, share.seed, purpose="mixture")
     order = np.argsort(keys, kind="stable")
-    ends = np.cumsum(spans.num_tokens[order])
+    ends = np.cumsum(spans["num_tokens"][order])
     num_whole = int(np.searchsorted(ends, num_tokens, side="right"))
-    chosen = np.sort(order[:num_whole])
     left = num_tokens - (int(ends[num_whole - 1]) if num_whole else 0)
-    if not left:
-        return spans[chosen]
-    last = order[num_whole : num_whole + 1]
-    cut = replace(
-        spans[last],
-        num_chars=np.array([_num_chars(source, spans[last], left, tokenizer)]),
-        num_tokens=np.array([left]),
-        is_cut=np.ones(1, dtype=bool),
-        is_cut_here=np.ones(1, dtype=bool),
-    )
-    drawn = _Taken.joined([spans[chosen], cut])
-    return drawn[np.argsort(np.concatenate([chosen, last]), kind="stable")]
+    chosen = np.sort(order[: num_whole + bool(left)])
+    drawn = spans[chosen]
+    if left:
+        cut = drawn[chosen == order[num_whole]]
+        cut["num_chars"], cut["num_tokens"] = _num_chars(source, cut, left, tokenizer), left
+        cut["is_cut"] = cut["is_cut_here"] = True
+        drawn[chosen == order[num_whole]] = cut
+    return drawn
 
 
-def _num_chars(source: Split, span: _Taken, num_tokens: int, tokenizer: Tokenizer) -> int:
+def _num_chars(source: Split, span: Taken, num_tokens: int, tokenizer: Tokenizer) -> int:
     """Return the characters of one span that end in its first `num_tokens`, EOS included."""
     details, is_chat = source.shard.manifest.details, source.shard.has_loss_mask
     num_eos = int(details["eos_id"] is not None)
-    num_read = span.num_tokens if is_chat else np.array([num_tokens])
+    num_read = span["num_tokens"] if is_chat else np.array([num_tokens])
     tokenizer.ask_for_files()
-    token_ids = source.token_source().take(span.token_start, num_read)
+    token_ids = source.token_source().take(span["token_start"], num_read)
     decode = open_reference(tokenizer).decode
     num_bos = int(token_ids[0] == details["bos_id"])
-    if num_bos and is_chat and _is_in_text(token_ids, span, num_eos, decode):
-        num_bos = 0
+    if num_bos and is_chat:  # a template may write BOS: with it the tokens are the whole text
+        ends = len(token_ids), len(token_ids) - num_eos
+        is_whole = (count_characters(token_ids[:end], decode) == span["num_chars"] for end in ends)
+        num_bos = 0 if any(is_whole) else 1
     return count_characters(token_ids[num_bos : num_tokens - num_eos], decode)
 
 
-def _is_in_text(token_ids: TokenIds, span: _Taken, num_eos: int, decode: Decode) -> bool:
-    """Return whether a chat's template wrote its BOS: with it the tokens are the whole text."""
-    ends = len(token_ids), len(token_ids) - num_eos
-    return any(count_characters(token_ids[:end], decode) == span.num_chars[0] for end in ends)
-
-
-def _write_cut_tokens(source: Split, taken: _Taken, folder: Path) -> None:
+def _write_cut_tokens(source: Split, cut: Taken, folder: Path) -> None:
     """Write the tokens of cut spans, and of chats their loss mask, in the order of the spans."""
-    if not taken.is_cut.any():
-        return
-    cut = taken[np.flatnonzero(taken.is_cut)]
     eos_id = source.shard.manifest.details["eos_id"]
-    ended = (np.cumsum(cut.num_tokens) - 1)[cut.is_cut_here & (eos_id is not None)]
-    tokens = np.array(source.token_source().take(cut.token_start, cut.num_tokens))
+    spans = cut["token_start"].copy(), cut["num_tokens"].copy()
+    ended = (np.cumsum(spans[1]) - 1)[cut["is_cut_here"] & (eos_id is not None)]
+    tokens = np.array(source.token_source().take(*spans))
     tokens[ended] = eos_id or 0
     tokens.tofile(folder / CUT_TOKENS_NAME)
     if (masks := source.loss_mask_source()) is not None:
-        mask = np.array(masks.take(cut.token_start, cut.num_tokens))
+        mask = np.array(masks.take(*spans))
         mask[ended] = 0  # the reply did not end there
         mask.tofile(folder / CUT_LOSS_MASK_NAME)
 

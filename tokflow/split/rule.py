@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import BeforeValidator, Field
 
 from tokflow.errors import ConfigError, nearest
-from tokflow.split.shuffle import mixed, ranks_of_draw
+from tokflow.split.permutation import mixed, ranks_of_draw
 from tokflow.store.config import Config, check_name
 from tokflow.store.tables import to_numpy
 from tokflow.tokens.shard_files import hashes_as_array
@@ -178,12 +178,6 @@ class SplitConfig(Config):
         shares = [of.fraction or of.hash_fraction or 0 for of in self.parts.values()]
         return not {0, 1}.issuperset(shares)
 
-    @property
-    def depends_on_file(self) -> bool:
-        """True if the key of a raw file, or its place among all, counts in its split."""
-        is_by_key = self.takes_whole_files or (self.form == "fraction" and self.is_drawn)
-        return self.scope == "dataset" or is_by_key
-
     def check(self) -> None:
         """Refuse names that cannot be, parts of two forms, and parts that overlap."""
         if not self.parts:
@@ -292,7 +286,12 @@ def assign_parts(
             part = np.searchsorted(edges, ranks, side="right")
             part = np.where(part < len(edges), part, NO_PART)
         case "hash_fraction":
-            part = _part_of_hash(documents["text_hash"], config)
+            shares = np.cumsum([part.hash_fraction or 0.0 for part in config.parts.values()])
+            texts = hashes_as_array(documents["text_hash"].combine_chunks())
+            uniform = mixed(texts.view(">u8")[0::2].astype(np.uint64), config.seed) / 2.0**64
+            part = np.searchsorted(shares, uniform, side="right")
+            part[(part == len(shares)) & (shares[-1] > 1 - 1e-9)] = len(shares) - 1
+            part = np.where(part < len(shares), part, NO_PART)
     return FileSpans(
         document=ordinals,
         char_start=np.zeros(num, dtype=np.int64),
@@ -300,16 +299,6 @@ def assign_parts(
         part=part,
         is_cut=np.zeros(num, dtype=bool),
     )
-
-
-def _part_of_hash(text_hash: pa.ChunkedArray, config: SplitConfig) -> npt.NDArray[np.int64]:
-    """Return the part of each document by the first 8 bytes of its text's hash."""
-    fractions = [part.hash_fraction or 0.0 for part in config.parts.values()]
-    hashes = hashes_as_array(text_hash.combine_chunks()).view(">u8")[0::2].astype(np.uint64)
-    uniform = mixed(hashes, config.seed) / 2.0**64
-    part = np.searchsorted(np.cumsum(fractions), uniform, side="right")
-    part[(part == len(fractions)) & (sum(fractions) > 1 - 1e-9)] = len(fractions) - 1
-    return np.where(part < len(fractions), part, NO_PART)
 
 
 def part_of_file(key: str, source_split: str | None, config: SplitConfig) -> int:

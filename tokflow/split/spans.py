@@ -1,7 +1,7 @@
 """A split on disk: for each part, the spans of documents that belong to it."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.split.cut_tokens import CUT_LOSS_MASK_NAME, CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.rule import (
     NO_PART,
     FilePosition,
@@ -51,6 +50,15 @@ NOT_IN_STRATA = "no_stratum"
 """The name that counts give to the text of parts that no stratum takes, which is in no part."""
 
 SPANS_NAME = "spans.parquet"
+
+CUT_TOKENS_NAME = "cut_tokens.bin"
+"""Tokens of cut documents, each span encoded by itself."""
+
+CUT_LOSS_MASK_NAME = "cut_loss_mask.bin"
+"""Loss mask of the cut_tokens.bin of a mixture of chats."""
+
+CutEncoder = Callable[[FileSpans, Path], npt.NDArray[np.int64]]
+"""Writes the tokens of cut spans into a folder and counts them, as `write_cut_tokens` does."""
 
 _NUMBERS = ("document", "num_documents", "char_start", "num_chars", "token_start", "num_tokens")
 
@@ -233,12 +241,19 @@ def write_split(
         spans = _spans_of_selected(table, selected, config, key, position)
     else:
         spans = assign_parts(table, config, key=key, position=position)
-    parts, undivided = tuple(config.parts), spans
+    parts, undivided, counts = tuple(config.parts), spans, dict[str, int]()
     for of in strata:
-        parts, spans = divided(parts, of.names), _divided(spans, of)
+        code = of.codes[spans.document].astype(np.int64)
+        is_taken = (spans.part != NO_PART) & (code != NO_STRATUM)
+        part = np.where(is_taken, spans.part * len(of.names) + code, NO_PART)
+        parts, spans = divided(parts, of.names), replace(spans, part=part)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
+    if strata:
+        lost = (undivided.part != NO_PART) & (spans.part == NO_PART)
+        of_lost = replace(spans, part=np.where(lost, 0, NO_PART))
+        counts = span_counts(of_lost, num_tokens, (NOT_IN_STRATA,))
     write_spans(
         spans,
         num_tokens,
@@ -250,7 +265,7 @@ def write_split(
         parts=parts,
         shuffle_seed=shuffle_seed,
         started=started,
-        counts=_in_no_stratum(undivided, spans, num_tokens) if strata else {},
+        counts={of: num for of, num in counts.items() if of.startswith(NOT_IN_STRATA)},
     )
 
 
@@ -319,28 +334,6 @@ def _spans_of_selected(
     return FileSpans(document=document[order], **{name: of[order] for name, of in both.items()})
 
 
-def _divided(spans: FileSpans, strata: Strata) -> FileSpans:
-    """Return spans of parts that are divided by the strata of their documents."""
-    code = strata.codes[spans.document].astype(np.int64)
-    is_taken = (spans.part != NO_PART) & (code != NO_STRATUM)
-    return replace(spans, part=np.where(is_taken, spans.part * len(strata.names) + code, NO_PART))
-
-
-def _in_no_stratum(
-    undivided: FileSpans, spans: FileSpans, num_tokens: npt.NDArray[np.int64]
-) -> dict[str, int]:
-    """Count what parts would take that is in no stratum."""
-    lost = (undivided.part != NO_PART) & (spans.part == NO_PART)
-    of_lost = replace(spans, part=np.where(lost, 0, NO_PART))
-    counts = span_counts(of_lost, num_tokens, (NOT_IN_STRATA,))
-    return {of: num for of, num in counts.items() if of.startswith(NOT_IN_STRATA)}
-
-
-@lru_cache(maxsize=16)
-def _names_of(parts: tuple[str, ...]) -> pa.StringArray:
-    return to_texts(parts).cast(pa.string())
-
-
 def config_of_split(manifest: Manifest) -> tuple[SplitConfig, FilePosition]:
     """Return a config that makes a split as it was made, and what it had to know of other files."""
     fields = {
@@ -386,7 +379,7 @@ def _span_table(
     first = np.flatnonzero(is_new)
     return make_table(
         {
-            "part": _names_of(names).take(to_arrow(part[first])),
+            "part": to_texts(names).cast(pa.string()).take(to_arrow(part[first])),
             "document": document[first],
             "num_documents": np.add.reduceat(np.ones(len(part), dtype=np.int64), first),
             "char_start": spans.char_start[order][first],

@@ -1,12 +1,17 @@
 """The stage that gives each document, or span of one, to a part."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from tokflow.documents import DocumentsConfig
-from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.documents import DocumentsConfig, DocumentSource
+from tokflow.raw import RawPartition
 from tokflow.split.mixed_split import (
     MixtureShare,
     mixed_split_recipe,
@@ -15,9 +20,9 @@ from tokflow.split.mixed_split import (
     write_mixed_split,
 )
 from tokflow.split.mixture import MixtureConfig
-from tokflow.split.rule import FilePosition, SplitConfig
+from tokflow.split.rule import NO_PART, FilePosition, FileSpans, SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
-from tokflow.split.spans import Split, split_recipe, write_split
+from tokflow.split.spans import CUT_TOKENS_NAME, CutEncoder, Split, split_recipe, write_split
 from tokflow.stage import (
     Cost,
     DatasetConfig,
@@ -32,6 +37,11 @@ from tokflow.stage import (
 from tokflow.store.config import Config
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
+from tokflow.store.tables import to_texts
+from tokflow.tokenizers.tokenizer import Encoding
+from tokflow.tokens.bos_eos import add_bos_eos
+from tokflow.tokens.encoder import DocumentEncoder, engine_for
+from tokflow.tokens.stage import BATCH_BYTES
 
 ABOUT = "Which text belongs to {}. It is a table of spans; no token is copied."
 
@@ -57,11 +67,18 @@ class SplitStage(Stage):
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides a split: the tokens, the rule, and where the file stands."""
-        of_all = making.graph.shared((self, "recipe"), partial(_recipe_of_all, making))
+        config, seed = making.of(SplitConfig), making.of(ShuffleConfig).of_documents
+
+        def own() -> Recipe:
+            key = making.graph.partitions[making.key][0].key
+            return split_recipe(split_config(making), position_of(making), key, shuffle_seed=seed)
+
+        is_by_key = config.takes_whole_files or (config.form == "fraction" and config.is_drawn)
+        is_alike = config.scope == "file" and seed is None and not is_by_key
+        found = making.graph.shared((self, "recipe"), own) if is_alike else own()
         giving = stages_giving(making.graph.dataset, "selection", "strata")
         stages = ["tokens", *(of.name for of in giving if not of.keeps_all(making))]
-        parents = {name: making.input(name).fingerprint for name in stages}
-        return (of_all or _recipe(making)).with_parents(parents)
+        return found.with_parents({name: making.input(name).fingerprint for name in stages})
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the split of any partition."""
@@ -98,19 +115,6 @@ class SplitStage(Stage):
 
 
 SPLIT = SplitStage()
-
-
-def _recipe(making: Making) -> Recipe:
-    """Return what decides a split beside what it is made from."""
-    key, seed = making.graph.partitions[making.key][0].key, making.of(ShuffleConfig).of_documents
-    return split_recipe(split_config(making), position_of(making), key, shuffle_seed=seed)
-
-
-def _recipe_of_all(making: Making) -> Recipe | None:
-    """Return the `_recipe` that the splits of all files have; None where each has its own."""
-    is_of_file = making.of(SplitConfig).depends_on_file
-    is_shuffled = making.of(ShuffleConfig).of_documents is not None
-    return None if is_of_file or is_shuffled else _recipe(making)
 
 
 def split_config(making: Making) -> SplitConfig:
@@ -158,6 +162,67 @@ def cut_encoder(making: Making) -> CutEncoder:
         documents=documents,
         encoding=making.graph.encoding,
     )
+
+
+def write_cut_tokens(
+    spans: FileSpans,
+    folder: Path,
+    *,
+    raw: RawPartition,
+    documents: DocumentsConfig,
+    encoding: Encoding,
+) -> npt.NDArray[np.int64]:
+    """Write the tokens of the cut spans that parts take, end to end, and count those of all.
+
+    Returns the tokens of each span, shape (num_spans,): 0 for one that is not cut. Each span has
+    the tokens of the reference on its text alone. One that no part takes is encoded to be counted.
+    Memory is that of the longest document that is cut, as a string too, and of a batch.
+
+    Raises: RawFileError, TokenizerError; EngineDiffersError where gigatoken turns out to be wrong
+    on a span; CorruptOutputError where a file of the tokenizer is damaged.
+    """
+    num_tokens = np.zeros(len(spans.part), dtype=np.int64)
+    engine = engine_for(encoding, documents)
+    with (folder / CUT_TOKENS_NAME).open("wb") as file:
+        for name, ordinals, texts in _texts_of_cut_spans(spans, raw, documents, encoding):
+            tokens = add_bos_eos(engine.encode(texts), encoding, name=_called(name))
+            num_tokens[ordinals] = tokens.num_tokens
+            is_taken = np.repeat(spans.part[ordinals] != NO_PART, tokens.num_tokens)
+            tokens.token_ids[is_taken].tofile(file)
+    raw.check_unchanged()
+    return num_tokens
+
+
+def _called(name: str) -> Callable[[int], str]:
+    return lambda _: name
+
+
+def _texts_of_cut_spans(
+    spans: FileSpans, raw: RawPartition, documents: DocumentsConfig, encoding: Encoding
+) -> Iterator[tuple[str, npt.NDArray[np.int64], pa.LargeStringArray]]:
+    """Yield ordinals of cut spans and their texts, in order: those of one document, which errors
+    call by the name before them, that begin in the same BATCH_BYTES of its characters. No document
+    is read behind the last that is cut."""
+    cut = np.flatnonzero(spans.is_cut)
+    document_of = spans.document[cut]
+    first = 0
+    source = DocumentSource(raw.paths, documents)
+    # Which documents of a group's later files there are depends on the limit of those before.
+    encode = DocumentEncoder(source, documents, encoding).for_limit if raw.is_group else None
+    for batch in source.batches(encode=encode):
+        is_in_batch = (first <= document_of) & (document_of < first + len(batch.rows))
+        for document in np.unique(document_of[is_in_batch]).tolist():
+            ordinals = cut[document_of == document]
+            index = document - first
+            name = "{}: a span of document {:,}".format(*source.place(batch, index))
+            text = batch.texts[index].as_py()
+            batch_of = spans.char_start[ordinals] // BATCH_BYTES
+            for some in np.split(ordinals, np.flatnonzero(np.diff(batch_of)) + 1):
+                of_spans = zip(spans.char_start[some], spans.num_chars[some], strict=True)
+                yield name, some, to_texts([text[start : start + size] for start, size in of_spans])
+        first += len(batch.rows)
+        if first > document_of[-1]:
+            return
 
 
 class MixedSplitStage(SplitStage):

@@ -384,7 +384,7 @@ def check_read(folder: Path, manifest: Manifest, part: Part) -> None:
         np.testing.assert_array_equal(values, expected[name], err_msg=name)
 
 
-READ = [name for name in EXPORTS if FORMATS[EXPORTS[name]["format"]].portions is not None]
+READ = [name for name in EXPORTS if FORMATS[EXPORTS[name]["format"]].is_read]
 
 
 @pytest.mark.parametrize("name", READ)

@@ -12,7 +12,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.sequences.segments import Sequences
-from tokflow.split.shuffle import Permutation
+from tokflow.split.permutation import Permutation
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.outputs import parts, problems_at, problems_of
 from tokflow_tests.tiny import build, declare, write_raw

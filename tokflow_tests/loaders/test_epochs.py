@@ -8,7 +8,7 @@ from tokflow.loaders.loader import Loader
 from tokflow.loaders.orders import BLOCKS_VERSION
 from tokflow.loaders.rows import in_order
 from tokflow.loaders.samples import ENDLESS
-from tokflow.split.shuffle import PERMUTATION_VERSION
+from tokflow.split.permutation import PERMUTATION_VERSION
 from tokflow_tests.loaders.row_sources import CountingRows
 
 ROWS = in_order(CountingRows(10))

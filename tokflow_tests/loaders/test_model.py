@@ -15,7 +15,7 @@ from tokflow.loaders.mixed_samples import mix
 from tokflow.loaders.orders import MixtureStage, make_stages
 from tokflow.loaders.rows import Rows, in_order
 from tokflow.loaders.samples import ENDLESS, Samples
-from tokflow.split.shuffle import Permutation
+from tokflow.split.permutation import Permutation
 from tokflow_tests.loaders.row_sources import CountingRows
 
 NAMES = "abcde"

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tokflow.pipeline.mixture import graph_of
-from tokflow.split import cut_tokens
+from tokflow.split import stage
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow_tests.tiny import build, declare
@@ -18,7 +18,7 @@ def cut_every(num_chars: int, num_parts: int) -> dict[str, Any]:
     return {"boundary": "character", "parts": parts}
 
 
-@pytest.mark.parametrize("batch_bytes", [cut_tokens.BATCH_BYTES, 50])
+@pytest.mark.parametrize("batch_bytes", [stage.BATCH_BYTES, 50])
 def test_many_spans_of_one_document_have_the_reference_s_tokens_of_each(
     batch_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -28,7 +28,7 @@ def test_many_spans_of_one_document_have_the_reference_s_tokens_of_each(
         tokenizer={"kind": "trained", "vocab_size": 300},
         split=cut_every(7, 50),
     )
-    monkeypatch.setattr(cut_tokens, "BATCH_BYTES", batch_bytes)
+    monkeypatch.setattr(stage, "BATCH_BYTES", batch_bytes)
 
     build(dataset)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from benchmarks.randomness import LIMIT, of_counts, off_the_most, statistics
-from tokflow.split.shuffle import MAX_SIZE, SMALL_ROUNDS, Permutation
+from tokflow.split.permutation import MAX_SIZE, SMALL_ROUNDS, Permutation
 
 SIZES = (
     1_000,

@@ -14,11 +14,18 @@ from tokflow.pipeline.output import Output
 from tokflow.pools.pool import ignore
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, write_sequences
-from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.mixed_split import remake_mixed_split
 from tokflow.split.rule import LONGEST, NO_PART, NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import shuffle_seed_of
-from tokflow.split.spans import NOT_IN_STRATA, SPANS_NAME, Split, config_of_split, write_split
+from tokflow.split.spans import (
+    CUT_TOKENS_NAME,
+    NOT_IN_STRATA,
+    SPANS_NAME,
+    CutEncoder,
+    Split,
+    config_of_split,
+    write_split,
+)
 from tokflow.store.integrity import Reading
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import read_manifest

@@ -36,9 +36,8 @@ from tokflow.pools.pool import Advance, InProcess
 from tokflow.raw import RawPartition
 from tokflow.sequences.segments import SEQUENCES_VERSION, FileSequences
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of
-from tokflow.split.spans import SPLIT_VERSION, Split
+from tokflow.split.spans import CUT_TOKENS_NAME, SPLIT_VERSION, Split
 from tokflow.split.stage import SPLIT, cut_encoder
 from tokflow.stage import RAW, Stage
 from tokflow.store.store import Store, StoredOutput
