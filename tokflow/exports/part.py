@@ -1,7 +1,7 @@
 """One part of the split over all files in order, from which an export is made."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -16,19 +16,17 @@ from tokflow.exports.options import PartRows
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
 from tokflow.exports.shuffled_documents import (
     TOKENS_GATHERED,
-    DocumentGroup,
     GatheredTokens,
     PackedFile,
     PartitionDocuments,
     ShuffledDocuments,
     documents_in_order,
-    make_shuffled,
 )
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder
 from tokflow.split.spans import Split
-from tokflow.store.manifest import FileEntry
+from tokflow.store.manifest import FileEntry, joined_digest
 from tokflow.store.tables import offsets_of
 from tokflow.tokens.token_source import taken_in_batches
 
@@ -265,7 +263,7 @@ class Part:
 
 
 def make_parts(
-    names: Iterable[str],
+    names: Sequence[str],
     details: Mapping[str, Any],
     files: Sequence[Split | FileSequences],
     packing: PackingConfig,
@@ -278,18 +276,18 @@ def make_parts(
     `files`: the sequences of every raw file or, for formats of streams and where documents of all
     files are shuffled, its split.
     """
-    names = list(names)
     splits = [of.split if isinstance(of, FileSequences) else of for of in files]
-    shuffled = {} if order.documents is None else make_shuffled(names, splits, order.documents)
+    in_files = [of for of in files if isinstance(of, FileSequences)]
+    outputs = [f"{split.folder} {split.manifest.fingerprint}" for split in splits]
+    digest = joined_digest([str(order.documents), *outputs])
     found = []
     for name in names:
-        own, documents = packing.of_part(name), shuffled.get(name)
-        packed: list[PackedFile] = [of for of in files if isinstance(of, FileSequences)]
-        if documents is not None and is_packed:
-            is_kept = order.sequences is not None
-            fields: dict[str, Any] = {"source": documents, "packing": own, "is_kept": is_kept}
-            numbers = range(1 << documents.group_bits)
-            packed = [DocumentGroup(number=number, **fields) for number in numbers]
+        own, documents = packing.of_part(name), None
+        packed: Sequence[PackedFile] = in_files
+        if order.documents is not None:
+            documents = ShuffledDocuments(name, splits, order.documents, digest)
+            if is_packed:
+                packed = documents.groups(own, is_kept=order.sequences is not None)
         sequences = PartSequences(
             part=name,
             splits=splits,
@@ -298,20 +296,17 @@ def make_parts(
             pad_id=details["eos_id"] or 0 if own.pad_id is None else own.pad_id,
             shuffle_seed=order.sequences,
         )
-        found.append(
-            Part(
-                name=name,
-                file_name=name,
-                splits=splits,
-                shuffled=documents,
-                packed=sequences,
-                has_kept_columns=is_packed and packing.is_of_one_document(names),
-                eos_id=details["eos_id"],
-                bos_id=details["bos_id"],
-                vocab_size=details["vocab_size"],
-                dtype=np.dtype(details["dtype"]),
-            )
+        part = Part(
+            name=name,
+            file_name=name,
+            splits=splits,
+            shuffled=documents,
+            packed=sequences,
+            has_kept_columns=is_packed and packing.is_of_one_document(names),
+            dtype=np.dtype(details["dtype"]),
+            **{of: details[of] for of in ("eos_id", "bos_id", "vocab_size")},
         )
+        found.append(part)
     return found
 
 

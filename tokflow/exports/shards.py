@@ -7,7 +7,7 @@ of them is.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -35,17 +35,6 @@ class FileShard:
     """The files of the part; 0 of a stream, which has as many as it takes."""
     fingerprint: str
     """Hash of what decides its bytes: the outputs of its raw files, format and options."""
-
-    def write(self, number: int, config: ExportConfig, folder: Path) -> "WrittenShard":
-        """Write its files, of a stream from this number on."""
-        counted = Counter[str]()
-        own = replace(self.part, first_number=number, taken=counted)
-        return WrittenShard(
-            files=[*FORMATS[config.format].write(own, config.options, folder)],
-            taken=counted,
-            num_sequences=len(self.part.within or ()),
-            fingerprint=self.fingerprint,
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,10 +73,17 @@ def shards_of(part: Part, config: ExportConfig, recipe: Recipe) -> list[FileShar
     where its files are not of whole raw files."""
     if not getattr(config.options, "is_by_file", False) or part.shuffled is not None:
         return []
-    if config.layout.is_packed:
-        shards = _of_sequences(part, config) if part.packed.is_by_file else []
-    else:
-        shards = _of_stream(part, config)
+    shards: list[Decided] = []
+    if not config.layout.is_packed:
+        token_bytes = config.options.token_bytes or part.dtype.itemsize
+        most = max(1, config.options.bytes_together(part.num_tokens * token_bytes) // token_bytes)
+        num_tokens = [split.manifest.counts[f"{part.name}.num_tokens"] for split in part.splits]
+        of_parts = [str(split.manifest.partition) for split in part.splits]
+        files = [*zip(of_parts, num_tokens, strict=True), ("", 0)]
+        some = (of for of in files_together(files, most) if sum(num_tokens[of]))
+        shards = [(replace(part, splits=part.splits[of]), of_parts[of], {}) for of in some]
+    elif part.packed.is_by_file:
+        shards = _of_sequences(part, config)
     of_part = {
         "part": [part.name, part.file_name],
         "has_loss_mask": part.has_loss_mask,
@@ -130,19 +126,6 @@ def _of_sequences(part: Part, config: ExportConfig) -> list[Decided]:
     return found
 
 
-def _of_stream(part: Part, config: ExportConfig) -> list[Decided]:
-    token_bytes = config.options.token_bytes or part.dtype.itemsize
-    most = max(1, config.options.bytes_together(part.num_tokens * token_bytes) // token_bytes)
-    num_tokens = [split.manifest.counts[f"{part.name}.num_tokens"] for split in part.splits]
-    keys = [str(split.manifest.partition) for split in part.splits]
-    files = [*zip(keys, num_tokens, strict=True), ("", 0)]
-    return [
-        (replace(part, splits=part.splits[of]), keys[of], {})
-        for of in files_together(files, most)
-        if sum(num_tokens[of])
-    ]
-
-
 def write_files(
     part: Part,
     config: ExportConfig,
@@ -164,8 +147,17 @@ def write_files(
         if shard.part.within is not None and shard.part.within.start not in within:
             number += 1
             continue
-        link = last.link(shard, number, config, folder) if last else None
-        written, links = link or (shard.write(number, config, folder), {})
+        if link := last.link(shard, number, config, folder) if last else None:
+            written, links = link
+        else:
+            counted, links = Counter[str](), {}
+            own = replace(shard.part, first_number=number, taken=counted)
+            written = WrittenShard(
+                files=[*format_.write(own, config.options, folder)],
+                taken=counted,
+                num_sequences=len(shard.part.within or ()),
+                fingerprint=shard.fingerprint,
+            )
         number += len(written.files)
         found.append(written)
         linked |= links
@@ -190,7 +182,7 @@ class LastExport:
     def has(self, shard: FileShard, config: ExportConfig) -> bool:
         """Return whether it has the files, on this disk."""
         names = self._names(shard, 0, config)
-        return bool(names) and self._are_here(names)
+        return bool(names) and all((self._stored.folder / name).exists() for name in names)
 
     def link(
         self, shard: FileShard, number: int, config: ExportConfig, folder: Path
@@ -198,8 +190,12 @@ class LastExport:
         """Make links to files below `folder`, of which the first gets a number; return what they
         are, and their sizes and checksums. None where it has no such files on this disk, or a
         damaged one."""
+        if not self.has(shard, config):
+            return None
         names = self._names(shard, number, config)
-        if not names or not self._are_here(names) or not self._are_whole(names):
+        try:
+            check_files(self._stored, only=names, fetches=False)
+        except CorruptOutputError:
             return None
         for name, new in names.items():
             (folder / new).parent.mkdir(parents=True, exist_ok=True)
@@ -223,16 +219,6 @@ class LastExport:
             beside = zip(format_.beside(there), format_.beside(here), strict=True)
             names |= {there: here, **dict(beside)}
         return {name: new for name, new in names.items() if name in self._stored.manifest.files}
-
-    def _are_here(self, names: Collection[str]) -> bool:
-        return all((self._stored.folder / name).exists() for name in names)
-
-    def _are_whole(self, names: Collection[str]) -> bool:
-        try:
-            check_files(self._stored, only=names, fetches=False)
-        except CorruptOutputError:
-            return False
-        return True
 
     def tokens_of(self, part: Part, recipe: Recipe) -> LastTokens | None:
         """Return where the tokens of the first raw files of a part are, if it is made of these and

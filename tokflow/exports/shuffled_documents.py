@@ -22,7 +22,6 @@ from tokflow.sequences.segments import (
 from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.integrity import clear_when_damaged, is_compared
-from tokflow.store.manifest import joined_digest
 from tokflow.store.tables import Columns, offsets_of, to_numpy
 from tokflow.tokens.shard import Origins
 from tokflow.tokens.token_source import TokenSource
@@ -151,7 +150,7 @@ class GatheredTokens:
         return split.loss_mask_source() if self.of_mask else split.token_source()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ShuffledDocuments:
     """The documents of one part in one order of all files, which their keys decide.
 
@@ -164,8 +163,21 @@ class ShuffledDocuments:
     seed: int
     digest: str
     """Cache key: a hash of the splits and the seed."""
-    group_bits: int
-    """Leading bits of a document's key that are the number of its group."""
+
+    @property
+    def group_bits(self) -> int:
+        """Leading bits of a document's key that are the number of its group."""
+        name = f"{self.part}.num_tokens"
+        num_tokens = sum(split.manifest.counts[name] for split in self.splits)
+        return (max(0, num_tokens - 1) // GROUP_TOKENS).bit_length()
+
+    def groups(self, packing: PackingConfig, *, is_kept: bool) -> list["DocumentGroup"]:
+        """Return the groups of the documents, in order, each packed when it is asked for; see
+        `DocumentGroup`."""
+        return [
+            DocumentGroup(source=self, number=number, packing=packing, is_kept=is_kept)
+            for number in range(1 << self.group_bits)
+        ]
 
     def documents(self) -> Iterator[PartitionDocuments]:
         """Yield the documents in order, some at a time."""
@@ -204,22 +216,6 @@ class DocumentTable:
 _tables: dict[tuple[str, bool], dict[str, DocumentTable]] = {}
 """Cached tables of the last order, by cache key and part."""
 clear_when_damaged.append(_tables.clear)
-
-
-def make_shuffled(
-    names: Sequence[str], splits: Sequence[Split], seed: int
-) -> dict[str, ShuffledDocuments]:
-    """Return the documents of each part in the order of a seed."""
-    outputs = [f"{split.folder} {split.manifest.recipe.fingerprint}" for split in splits]
-    digest = joined_digest([str(seed), *outputs])
-    found = {}
-    for name in names:
-        num_tokens = sum(split.manifest.counts[f"{name}.num_tokens"] for split in splits)
-        bits = (max(0, num_tokens - 1) // GROUP_TOKENS).bit_length()
-        found[name] = ShuffledDocuments(
-            part=name, splits=splits, seed=seed, digest=digest, group_bits=bits
-        )
-    return found
 
 
 def _make_table(of: ShuffledDocuments) -> DocumentTable:
@@ -287,13 +283,9 @@ class DocumentGroup:
         """Return the segments of the finished sequences, in the order of these."""
         return self._columns(columns, slice(0, self._packed.first_of_tail))
 
-    @cached_property
-    def _tail(self) -> Columns:
-        return self._columns(SEGMENTS_COLUMNS, slice(self._packed.first_of_tail, None))
-
     def tail(self, part: str) -> Columns:
         """Return the segments that fill no sequence of this group."""
-        return self._tail
+        return self._columns(SEGMENTS_COLUMNS, slice(self._packed.first_of_tail, None))
 
     @property
     def _documents(self) -> range:

@@ -25,7 +25,6 @@ from tokflow.store.manifest import FileEntry
 from tokflow.store.streams import HashedWriter, copy_rest
 from tokflow.store.tables import map_numbers, offsets_of
 from tokflow.store.zstd import zstd
-from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import TOKENS_NAME
 
 
@@ -238,13 +237,20 @@ _written: dict[Path, tuple[FileEntry, Stamp]] = {}
 def write_tokens(part: Part, path: Path, dtype: np.dtype[np.unsignedinteger]) -> None:
     """Write the tokens of a part to one file: a link to a token shard that is all of them, or the
     file that was written ahead; else what the last export has of them, copied by the system, and
-    then the others."""
+    then the others. Long ranges that are copies are noted, so that a server can copy them."""
     if part.dtype.itemsize == dtype.itemsize and is_copied(part, path):
         if part.taken is not None:
             part.taken["num_tokens"] += part.num_tokens
     elif not _is_continued(part, path, dtype):
         write_numbers(path, part.stream(), dtype=dtype)
-    note_copied_tokens(part, path, dtype)
+    is_alike = all(split.shard.dtype == dtype for split in part.splits)
+    is_long = part.num_tokens * dtype.itemsize >= SHORT_BYTES
+    if is_long and is_alike and part.shuffled is None:
+        position, copied = 0, list[CopiedRange]()
+        for split in part.splits:
+            copied += _copied_ranges(split, part.name, position)
+            position += split.manifest.counts[f"{part.name}.num_tokens"]
+        note_copies(path, copied)
 
 
 def _is_continued(part: Part, path: Path, dtype: np.dtype[np.unsignedinteger]) -> bool:
@@ -336,44 +342,25 @@ def take_hashed(folder: Path) -> dict[str, FileEntry]:
     }
 
 
-def note_copied_tokens(part: Part, path: Path, dtype: np.dtype[Any]) -> None:
-    """Note which ranges of a file are copies, to which `part.stream()` was written as `dtype`, and
-    nothing else; those too short for a server to copy are left out."""
-    is_alike = all(split.shard.dtype == dtype for split in part.splits)
-    is_long = part.num_tokens * dtype.itemsize >= SHORT_BYTES
-    if not is_long or not is_alike or part.shuffled is not None:
-        return
-    copied, position = list[CopiedRange](), 0  # of tokens in the file
-    for split in part.splits:
-        for start, stop, at in _runs(split, part.name):
-            copied += _in_files(split.shard, start, stop, position + at)
-        position += split.manifest.counts[f"{part.name}.num_tokens"]
-    note_copies(path, copied)
-
-
-def _runs(split: Split, part: str) -> Iterator[tuple[int, int, int]]:
-    """Yield where runs of tokens begin and end among those of the shard, and at which of the part's
-    tokens: long ones, of spans that follow each other."""
-    rows = split.rows(part)
+def _copied_ranges(split: Split, part: str, position: int) -> Iterator[CopiedRange]:
+    """Yield the ranges of a file of a part's tokens that are copies of files of a split's shard,
+    given the position of the split's first token in it: long ones, of spans that follow each other.
+    Those of cut documents are in none of the files."""
+    shard, rows = split.shard, split.rows(part)
+    size, names = shard.dtype.itemsize, shard.names(TOKENS_NAME)
+    sizes = [shard.manifest.files[name].num_bytes // size for name in names]
+    edges = np.cumsum([0, *sizes]).tolist()
     starts, lengths = rows["token_start"], rows["num_tokens"]
-    ends, at = starts + lengths, np.cumsum(lengths) - lengths
+    ends, at = starts + lengths, position + np.cumsum(lengths) - lengths
     is_first = np.concatenate([[True], starts[1:] != ends[:-1]])[: len(starts)]
     firsts = np.flatnonzero(is_first)
     lasts = np.append(firsts[1:], len(starts))[: len(firsts)] - 1
-    is_long = (ends[lasts] - starts[firsts]) * split.shard.dtype.itemsize >= SHORT_BYTES
-    for first, last in zip(firsts[is_long].tolist(), lasts[is_long].tolist(), strict=True):
-        yield int(starts[first]), int(ends[last]), int(at[first])
-
-
-def _in_files(shard: TokenShard, start: int, stop: int, position: int) -> Iterator[CopiedRange]:
-    """Yield the ranges of files that have the tokens between two positions of a shard; those of cut
-    documents are in none of its files."""
-    size = shard.dtype.itemsize
-    names = shard.names(TOKENS_NAME)
-    sizes = [shard.manifest.files[name].num_bytes // size for name in names]
-    edges = np.cumsum([0, *sizes]).tolist()
-    for name, (first, end) in zip(names, pairwise(edges), strict=True):
-        low, high = max(start, first), min(stop, end)
-        if low < high:
-            at = (position + low - start) * size
-            yield CopiedRange(at, shard.folder / name, (low - first) * size, (high - low) * size)
+    is_long = (ends[lasts] - starts[firsts]) * size >= SHORT_BYTES
+    runs = starts[firsts], ends[lasts], at[firsts]
+    for start, stop, place in zip(*(of[is_long].tolist() for of in runs), strict=True):
+        for name, (first, end) in zip(names, pairwise(edges), strict=True):
+            low, high = max(start, first), min(stop, end)
+            if low < high:
+                there, num_bytes = (low - first) * size, (high - low) * size
+                path = shard.folder / name
+                yield CopiedRange((place + low - start) * size, path, there, num_bytes)

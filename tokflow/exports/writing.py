@@ -91,14 +91,33 @@ class ExportWriter(Writer):
         Raises: CorruptOutputError where a file that the parts are read from is damaged; ConfigError
         where the format cannot hold them.
         """
-        started = time.perf_counter()
-        own = [part for part in self.parts if share is not None and part.name == share.part]
-        inputs, store = self.inputs(), self.parts[0].splits[0].store
-        if share is not None and own:  # what is made of tails comes when it is read
-            inputs = own[0].packed.inputs_within(share.within)
-        fetching = store.fetching(inputs, has_numbers=share is None or bool(own))
-        with export_named(self.config), fetching:
-            counts, written, linked = self._write_files(folder, share)
+        started, store = time.perf_counter(), self.parts[0].splits[0].store
+        last = LastExport(self.last) if self.last else None
+        written, linked, counts = Written(), dict[str, FileEntry](), dict[str, int]()
+        with export_named(self.config):
+            parts, inputs = self._named_parts(), self.inputs()
+            made, has_index = parts, share is None or share.part is None
+            if share is not None:
+                own = [of for of in parts if of.name == share.part]
+                made = [replace(part, within=share.within) for part in own]
+            if not has_index:  # what is made of tails comes when it is read
+                [of_share] = made
+                inputs = of_share.packed.inputs_within(of_share.within)
+            with store.fetching(inputs, has_numbers=bool(made)):
+                for part in made:
+                    # A part without tokens, or sequences, has no file.
+                    if part.num_sequences if self.config.layout.is_packed else part.num_tokens:
+                        found = write_files(part, self.config, self.recipe, folder, last=last)
+                        written[part.name] = found[0]
+                        linked |= found[1]
+                if share is None:
+                    self._finish(parts, written, folder)
+                if has_index:
+                    kept = KeptOfDocuments(parts[0].splits).names
+                    tables = (index_of(part, self.config.layout) for part in parts)
+                    write_index(folder / INDEX_NAME, tables, kept)
+                if share is None:
+                    counts = _counts_of(parts, self.config)
         files = checksums(folder, known={**take_hashed(folder), **linked})
         recipe = self.recipe if share is None else share.recipe
         seconds = time.perf_counter() - started
@@ -172,31 +191,6 @@ class ExportWriter(Writer):
         return [
             replace(of, file_name=names_in_files[of.name], taken=Counter()) for of in self.parts
         ]
-
-    def _write_files(
-        self, folder: Path, segment: ExportSegment | None
-    ) -> tuple[dict[str, int], Written, dict[str, FileEntry]]:
-        """Write the files of an export, or of a segment; return the counts of its manifest, its
-        files by their parts, and those that are links."""
-        layout, parts = self.config.layout, self._named_parts()
-        made = parts if segment is None else [of for of in parts if of.name == segment.part]
-        if segment is not None:
-            made = [replace(part, within=segment.within) for part in made]
-        # A part without tokens, or sequences, has no file.
-        made = [of for of in made if (of.num_sequences if layout.is_packed else of.num_tokens)]
-        last = LastExport(self.last) if self.last else None
-        written, linked = Written(), dict[str, FileEntry]()
-        for part in made:
-            found = write_files(part, self.config, self.recipe, folder, last=last)
-            written[part.name] = found[0]
-            linked |= found[1]
-        if segment is not None and segment.part is not None:
-            return {}, written, linked
-        if segment is None:
-            self._finish(parts, written, folder)
-        kept = KeptOfDocuments(parts[0].splits).names
-        write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts), kept)
-        return {} if segment else _counts_of(parts, self.config), written, linked
 
     def _finish(self, parts: Sequence[Part], written: Written, folder: Path) -> None:
         """Write the files that are about several."""

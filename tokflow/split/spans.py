@@ -233,27 +233,22 @@ def write_split(
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
     started = time.perf_counter()
-    hashes = ["text_hash"] if config.form == "hash_fraction" else []
-    table = shard.documents(["char_offset", "num_chars", *SPAN_COLUMNS, *hashes])
+    columns = ["char_offset", "num_chars", *SPAN_COLUMNS]
+    table = shard.documents(columns + ["text_hash"] * (config.form == "hash_fraction"))
     key = shard.origins.raw_files[0]
     if selections:
-        selected = np.logical_and.reduce(selections)
-        spans = _spans_of_selected(table, selected, config, key, position)
+        spans = _spans_of_selected(table, selections, config, key, position)
     else:
         spans = assign_parts(table, config, key=key, position=position)
-    parts, undivided, counts = tuple(config.parts), spans, dict[str, int]()
+    parts, undivided = tuple(config.parts), spans
     for of in strata:
         code = of.codes[spans.document].astype(np.int64)
         is_taken = (spans.part != NO_PART) & (code != NO_STRATUM)
-        part = np.where(is_taken, spans.part * len(of.names) + code, NO_PART)
-        parts, spans = divided(parts, of.names), replace(spans, part=part)
+        code = np.where(is_taken, spans.part * len(of.names) + code, NO_PART)
+        parts, spans = divided(parts, of.names), replace(spans, part=code)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
-    if strata:
-        lost = (undivided.part != NO_PART) & (spans.part == NO_PART)
-        of_lost = replace(spans, part=np.where(lost, 0, NO_PART))
-        counts = span_counts(of_lost, num_tokens, (NOT_IN_STRATA,))
     write_spans(
         spans,
         num_tokens,
@@ -265,7 +260,7 @@ def write_split(
         parts=parts,
         shuffle_seed=shuffle_seed,
         started=started,
-        counts={of: num for of, num in counts.items() if of.startswith(NOT_IN_STRATA)},
+        counts=_in_no_stratum(undivided, spans, num_tokens) if strata else {},
     )
 
 
@@ -307,15 +302,26 @@ def write_spans(
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
+def _in_no_stratum(
+    undivided: FileSpans, spans: FileSpans, num_tokens: npt.NDArray[np.int64]
+) -> dict[str, int]:
+    """Count what parts would take that is in no stratum."""
+    lost = (undivided.part != NO_PART) & (spans.part == NO_PART)
+    of_lost = replace(spans, part=np.where(lost, 0, NO_PART))
+    counts = span_counts(of_lost, num_tokens, (NOT_IN_STRATA,))
+    return {of: num for of, num in counts.items() if of.startswith(NOT_IN_STRATA)}
+
+
 def _spans_of_selected(
     table: pa.Table,
-    selected: npt.NDArray[np.bool_],
+    selections: Sequence[npt.NDArray[np.bool_]],
     config: SplitConfig,
     key: str,
     position: FilePosition,
 ) -> FileSpans:
-    """Return the spans of all documents: selected ones in parts as if they were alone, the rest in
-    no part."""
+    """Return the spans of all documents: those that all selections take in parts as if they were
+    alone, the rest in no part."""
+    selected = np.logical_and.reduce(selections)
     num_chars, left_out = to_numpy(table["num_chars"]), np.flatnonzero(~selected)
     offsets = np.cumsum(num_chars[selected]) - num_chars[selected]
     at = table.schema.get_field_index("char_offset")

@@ -73,7 +73,8 @@ def declare_mixture(folder: Path, mixture: dict[str, Any], **more: Any) -> Datas
 
 def documents_of(dataset: Dataset, part: str, name: str = "bin") -> list[str]:
     folder = graph_of(dataset).named("export", name).folder
-    tokens = [token for some in open_export(folder).tokens(part) for token in some.tolist()]
+    read = open_export(folder).read(part)
+    tokens = [token for some in read for token in some["token_ids"].tolist()]
     return bytes(token if token != EOS else 32 for token in tokens).decode().split()
 
 
@@ -486,7 +487,8 @@ def test_a_source_of_many_files_is_not_short_of_what_each_of_them_leaves(tmp_pat
 
     export = build(dataset).export("bin")
 
-    taken = [token for some in open_export(export.folder).tokens("train") for token in some]
+    read = open_export(export.folder).read("train")
+    taken = [token for some in read for token in some["token_ids"]]
     assert len(taken) == export.manifest.details["mixture"]["many"]["train"]["tokens"] == 1_220
     assert taken.count(ord("a")) == 400
     assert problems_of(dataset) == []
