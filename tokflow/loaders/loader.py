@@ -126,23 +126,30 @@ class Loader:
         Threads may share a loader: each batch is given to one of them.
         """
         with self._turn:
-            return self._next()
-
-    def _next(self) -> dict[str, Any]:
-        self._files.move_to(self._ahead.next_sample)
-        while len(self._waiting) <= self.prefetch and self._begin_one():
-            pass
-        if not self._waiting:
-            raise StopIteration
-        batch_of, behind = self._waiting[0]
-        try:
-            batch = batch_of() if self.arrays == "numpy" else tensors_of(batch_of())
-        except BaseException:
-            self._move_to(self.position)
-            raise
-        self._waiting.popleft()
-        self.position = behind
-        return batch
+            self._files.move_to(self._ahead.next_sample)
+            while len(self._waiting) <= self.prefetch:
+                own, behind = self.batch_at(self._ahead)
+                if behind == self._ahead:
+                    break
+                batch_of: Callable[[], dict[str, Any]] = partial(self._gather, own)
+                if self.prefetch:
+                    if self._pool is None:
+                        name = "tokflow-loader"
+                        self._pool = ThreadPoolExecutor(self.prefetch, thread_name_prefix=name)
+                    batch_of = self._pool.submit(batch_of).result
+                self._waiting.append((batch_of, behind))
+                self._ahead = behind
+            if not self._waiting:
+                raise StopIteration
+            batch_of, behind = self._waiting[0]
+            try:
+                batch = batch_of() if self.arrays == "numpy" else tensors_of(batch_of())
+            except BaseException:
+                self._move_to(self.position)
+                raise
+            self._waiting.popleft()
+            self.position = behind
+            return batch
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state behind the last batch that was handed out, as JSON has it.
@@ -226,20 +233,6 @@ class Loader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._begin_anew()
-
-    def _begin_one(self) -> bool:
-        """Begin to make the batch behind those that wait; return False where there is none."""
-        own, behind = self.batch_at(self._ahead)
-        if behind == self._ahead:
-            return False
-        batch_of: Callable[[], dict[str, Any]] = partial(self._gather, own)
-        if self.prefetch:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self.prefetch, thread_name_prefix="tokflow-loader")
-            batch_of = self._pool.submit(batch_of).result
-        self._waiting.append((batch_of, behind))
-        self._ahead = behind
-        return True
 
     def _gather(self, numbers: Numbers) -> dict[str, Any]:
         batch = self.samples.gather(numbers)

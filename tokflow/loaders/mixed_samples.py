@@ -215,10 +215,11 @@ def _check_sources(sources: Mapping[str, Rows]) -> None:
 
 def _facts(rows: Rows) -> dict[str, str]:
     """Return what must be the same of all sources; empty where it is not known."""
-    source = rows.source
+    source, manifest = rows.source, rows.source.stored.manifest
+    tokenizer = manifest.details.get("tokenizer_fingerprint") or manifest.parents.get("tokenizer")
     return {
         "sequence_length": f"{source.sequence_length:,}",
-        "tokenizer": source.tokenizer[:7],
+        "tokenizer": (tokenizer or "")[:7],
         "fields": ", ".join(sorted(source.fields)),
     }
 

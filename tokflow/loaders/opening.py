@@ -23,7 +23,6 @@ from tokflow.exports.reading import is_export
 from tokflow.loaders.samples import Numbers, StoredFile, fetch
 from tokflow.pools.machine import free_bytes, renew_in_forks
 from tokflow.store.integrity import Stored
-from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
 from tokflow.store.tables import offsets_of, read_table, to_numpy
@@ -221,38 +220,23 @@ class OpenedRows:
     @property
     def fingerprint(self) -> str:
         """sha256 of what decides its rows: another content, part or length is another one; another
-        division of an export into files is not."""
-        output, part = _undivided(self.stored.manifest.recipe).fingerprint, self.opening.part
-        own = json.dumps([ROWS_VERSION, output, part, *self._decides])
+        division of an export into files, and other names of bad files, are not."""
+        recipe = self.stored.manifest.recipe
+        config = {name: of for name, of in recipe.config.items() if name != "bad_files"}
+        if options := config.get("options", {}).items():
+            divide = ShardOptions.model_fields
+            config["options"] = {name: of for name, of in options if name not in divide}
+        output, decides = replace(recipe, config=config).fingerprint, [self.across_documents]
+        if "tail" in self.cut:  # of a stream
+            decides = [*self.cut.values()]
+        own = json.dumps([ROWS_VERSION, output, self.opening.part, *decides])
         return hashlib.sha256(own.encode()).hexdigest()
-
-    @property
-    def _decides(self) -> list[Any]:
-        """Values that decide the rows besides output and part."""
-        return [self.across_documents]
 
     @property
     def cut(self) -> Mapping[str, Any]:
         """The arguments of `open_rows` that decide how rows are cut from the tokens, as JSON. The
         fingerprint has them too; these are for people."""
         return {"sequence_length": self.sequence_length, "across_documents": self.across_documents}
-
-    @property
-    def place(self) -> Mapping[str, Any]:
-        """The folder, or URL, of the output and the part, as JSON: its rows are found by them,
-        and they decide nothing."""
-        return {"path": self.stored.shown, "part": self.opening.part}
-
-    @property
-    def output(self) -> str:
-        """The folder of its output in the store: the beginning of its fingerprint."""
-        return self.stored.manifest.recipe.fingerprint[:16]
-
-    @property
-    def tokenizer(self) -> str:
-        """The fingerprint of the tokenizer that made its tokens; empty where it is not known."""
-        details, parents = self.stored.manifest.details, self.stored.manifest.recipe.parents
-        return str(details.get("tokenizer_fingerprint") or parents.get("tokenizer", ""))
 
 
 def find_part(
@@ -378,13 +362,3 @@ def lost(where: str, output: Stored, needed: Sequence[str]) -> ConfigError:
         found=f"{details['format']}, which loses that",
         remedy=f"leave it out, or open one of the formats {', '.join(formats)}, which keep it",
     )
-
-
-def _undivided(recipe: Recipe) -> Recipe:
-    """Return the recipe of an export without the options that divide it into files, and the names
-    of bad files, which change neither what it holds nor the order."""
-    config = {name: of for name, of in recipe.config.items() if name != "bad_files"}
-    if options := config.get("options", {}).items():
-        left = {name: of for name, of in options if name not in ShardOptions.model_fields}
-        config["options"] = left
-    return replace(recipe, config=config)

@@ -307,8 +307,16 @@ def make_stages(
             name = f"{MIXTURE_VERSION}:{seed}:{first}".encode()
             drawn = hashlib.shake_256(name).digest(8 * len(remainders))
             remainders = np.frombuffer(drawn, dtype="<u8").tolist()
-        branchings = _branchings(weights, remainders)
-        stages.append(MixtureStage(first, its_end, tuple(taken), weights, branchings))
+        # The two smallest groups are always one of the next, as in a Huffman code.
+        groups = [(weight, number) for number, weight in enumerate(weights)]
+        heapq.heapify(groups)
+        branchings: list[Branching] = []
+        for number, remainder in zip(count(len(weights)), remainders, strict=False):
+            (of_left, left), (of_right, right) = heapq.heappop(groups), heapq.heappop(groups)
+            branchings.append(Branching(left, right, remainder))
+            heapq.heappush(groups, (of_left + of_right, number))
+        of_stage = first, its_end, tuple(taken), weights, tuple(branchings)
+        stages.append(MixtureStage(*of_stage))
     return tuple(stages)
 
 
@@ -328,16 +336,3 @@ def shuffled_block(
     earlier = np.repeat(stage.taken + before - np.cumsum(nums) + nums, nums)
     rows[np.argsort(sources, kind="stable")] = earlier + np.arange(end - first)
     return sources, rows
-
-
-def _branchings(weights: Sequence[int], remainders: Sequence[int]) -> tuple[Branching, ...]:
-    """Return how rows are divided: the two smallest groups are always one of the next, as in a
-    Huffman code."""
-    groups = [(weight, number) for number, weight in enumerate(weights)]
-    heapq.heapify(groups)
-    branchings: list[Branching] = []
-    for number, remainder in zip(count(len(weights)), remainders, strict=False):
-        (of_left, left), (of_right, right) = heapq.heappop(groups), heapq.heappop(groups)
-        branchings.append(Branching(left, right, remainder))
-        heapq.heappush(groups, (of_left + of_right, number))
-    return tuple(branchings)

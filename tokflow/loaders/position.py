@@ -58,8 +58,11 @@ class Position:
             if not num_samples:
                 break
             first = max(first, min(ahead.stop, length))
-        num_full, rest = divmod(sum(map(len, taken)), batch_size)
-        batches = _with_runs(self.batches, (num_full, batch_size), (int(rest > 0), rest))
+        (num_full, rest), batches = divmod(sum(map(len, taken)), batch_size), self.batches
+        for num, size in ((num_full, batch_size), (int(rest > 0), rest)):
+            if num and batches and batches[-1][1] == size:  # they lengthen the last run
+                num, batches = num + batches[-1][0], batches[:-1]
+            batches += ((num, size),) * bool(num)
         return taken, replace(self, next_sample=first, batches=batches)
 
     def skip(self, samples: range, *, length: int) -> "Position":
@@ -92,17 +95,6 @@ class Position:
             "batches": [*map(list, self.batches)],
             "order": json.dumps(samples.identity),
         }
-
-
-def _with_runs(
-    batches: tuple[tuple[int, int], ...], *runs: tuple[int, int]
-) -> tuple[tuple[int, int], ...]:
-    """Return runs of batches with more behind them: those of the last size lengthen its run."""
-    for num, size in runs:
-        if num and batches and batches[-1][1] == size:
-            num, batches = num + batches[-1][0], batches[:-1]
-        batches += ((num, size),) * bool(num)
-    return batches
 
 
 def _joined(ranges: Iterable[range]) -> tuple[range, ...]:

@@ -174,7 +174,14 @@ class Rows:
 def sources_of(*sources: RowSource) -> list[dict[str, Any]]:
     """Return what decides the rows of sources, as an identity has it, and where they are."""
     return [
-        {"name": of.name, **of.place, "fingerprint": of.fingerprint, "output": of.output, **of.cut}
+        {
+            "name": of.name,
+            "path": of.stored.shown,
+            "part": of.opening.part,
+            "fingerprint": of.fingerprint,
+            "output": of.stored.manifest.fingerprint[:16],  # its folder in the store
+            **of.cut,
+        }
         for of in sources
     ]
 

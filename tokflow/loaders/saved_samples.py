@@ -40,38 +40,24 @@ def open_saved(state: Mapping[str, Any], path: str | None = None) -> tuple[Sampl
             remedy="save it with `json.dumps(loader.state_dict())`",
         ) from None
     rows = [_open_source(source, path) for source in sources]
+    of_rows = order["epochs"] if kind == "mixture" else order.get("order", {})
+    how = {"blocks": of_rows.get("blocks"), "window": of_rows.get("window", WINDOW)}
     if kind == "mixture":
-        samples: Samples = _mixed(order, rows)
+        stages: list[tuple[int, Mapping[str, Any]]] = [
+            (of["first_sample"], {name: Fraction(share) for name, share in of["weights"].items()})
+            for of in order["stages"]
+        ]
+        named = dict(zip(stages[0][1], rows, strict=True))
+        samples: Samples = mix(named, stages=stages, seed=order["seed"], **how)
     elif kind == "random windows":
         samples = rows[0].random_windows(order["seed"])
+    elif order["seed"] is not None:
+        samples = rows[0].epochs(order["seed"], **how)
+    elif "seed" in of_rows:
+        samples = rows[0].shuffled(of_rows["seed"], of_rows["epoch"], **how).epochs()
     else:
-        samples = _epochs(order, rows[0])
+        samples = rows[0].epochs()
     return samples, position_of(state, samples)
-
-
-def _epochs(identity: Mapping[str, Any], rows: Rows) -> Samples:
-    order = identity["order"]
-    how = {"blocks": order.get("blocks"), "window": order.get("window", WINDOW)}
-    if identity["seed"] is not None:
-        return rows.epochs(identity["seed"], **how)
-    if "seed" in order:
-        rows = rows.shuffled(order["seed"], order["epoch"], **how)
-    return rows.epochs()
-
-
-def _mixed(identity: Mapping[str, Any], rows: list[Rows]) -> Samples:
-    stages, epochs = identity["stages"], identity["epochs"]
-    weights: list[tuple[int, Mapping[str, Any]]] = [
-        (of["first_sample"], {name: Fraction(share) for name, share in of["weights"].items()})
-        for of in stages
-    ]
-    return mix(
-        dict(zip(weights[0][1], rows, strict=True)),
-        stages=weights,
-        seed=identity["seed"],
-        blocks=epochs.get("blocks"),
-        window=epochs.get("window", WINDOW),
-    )
 
 
 def _open_source(source: Mapping[str, Any], path: str | None) -> Rows:

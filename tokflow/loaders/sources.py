@@ -244,10 +244,6 @@ class StreamRows(OpenedRows):
         return {"sequence_length": self.sequence_length, "tail": self.opening.tail, **across}
 
     @property
-    def _decides(self) -> list[Any]:
-        return list(self.cut.values())
-
-    @property
     def num_windows(self) -> int:
         """Positions that T inputs and a label for each may begin at: N - T, or 0."""
         return max(0, self._num_pairs + 1 - self.sequence_length)

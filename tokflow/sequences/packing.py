@@ -212,7 +212,14 @@ def _without(
     segments = packed.segments
     is_gone = is_left_out[segments.sequence]
     gone, kept = segments.chosen(is_gone), segments.chosen(~is_gone)
-    kept = replace(kept, num_repeated=_num_repeated(kept, covered))
+    if kept.num_repeated.any():  # of each how many, from its first, are covered or in one before it
+        order = np.lexsort((kept.token_in_span, kept.span))
+        in_order, num_repeated = kept.chosen(order), np.zeros_like(order)
+        stops = in_order.token_in_span + in_order.num_tokens
+        before = np.where(np.diff(in_order.span, prepend=-1) == 0, np.append(0, stops[:-1]), 0)
+        before = np.maximum(before, covered[in_order.span]) - in_order.token_in_span
+        num_repeated[order] = np.clip(before, 0, in_order.num_tokens)
+        kept = replace(kept, num_repeated=num_repeated)
     lost = np.setdiff1d(gone.span[covered[gone.span] == 0], kept.span)
     num_before, num_after = (int((s.num_tokens - s.num_repeated).sum()) for s in (segments, kept))
     counts = PackingCounts(
@@ -226,20 +233,6 @@ def _without(
         num_sequences=packed.num_sequences - int(is_left_out[: packed.num_sequences].sum()),
         counts=packed.counts + counts,
     )
-
-
-def _num_repeated(segments: Segments, covered: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return how many tokens of each segment, from its first, are covered or in one before it."""
-    if not segments.num_repeated.any():
-        return segments.num_repeated
-    order = np.lexsort((segments.token_in_span, segments.span))
-    in_order = segments.chosen(order)
-    stops = in_order.token_in_span + in_order.num_tokens
-    before = np.where(np.diff(in_order.span, prepend=-1) == 0, np.append(0, stops[:-1]), 0)
-    before = np.maximum(before, covered[in_order.span])
-    found = np.zeros_like(order)
-    found[order] = np.clip(before - in_order.token_in_span, 0, in_order.num_tokens)
-    return found
 
 
 def pack_concat(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> PackingResult:

@@ -4,11 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tokflow.sequences.config import PackingConfig, Packings, described, one_or_each
-from tokflow.sequences.segments import (
-    FileSequences,
-    sequences_recipe,
-    write_sequences,
-)
+from tokflow.sequences.segments import FileSequences, sequences_recipe, write_sequences
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
@@ -30,7 +26,8 @@ class SequencesStage(Stage):
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides the sequences: the split and the packing."""
-        return sequences_recipe(making.input("split").fingerprint, _packing(making))
+        packing = making.of(Packings)[making.variant]
+        return sequences_recipe(making.input("split").fingerprint, packing)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the sequences of any split."""
@@ -38,7 +35,7 @@ class SequencesStage(Stage):
 
     def writer(self, making: Making) -> Writer:
         """Return what packs a split."""
-        made_of = making.opened("split"), _packing(making)
+        made_of = making.opened("split"), making.of(Packings)[making.variant]
         dataset, recipe = making.graph.dataset.name, making.recipe
         return WholeWriter(partial(write_sequences, *made_of, dataset=dataset, recipe=recipe))
 
@@ -51,19 +48,13 @@ class SequencesStage(Stage):
         packings = dataset.of(Packings)
         packing = packings[variant]
         lengths = {part: packing.of_part(part).stored_length for part in dataset.parts}
-        return (
+        about = (
             "Which tokens stand in which sequence of "
             f"{described(one_or_each(lengths))}, for each part of each file. They are packed by "
             f"{packing.strategy}; no token is copied."
-        ) + (
-            f" For {', '.join(packings.exports[variant])}, which have a packing of their own."
-            if variant
-            else ""
         )
+        of_own = f" For {', '.join(packings.exports.get(variant, ()))}, which have a packing of their own."
+        return about + (of_own if variant else "")
 
 
 SEQUENCES = SequencesStage()
-
-
-def _packing(making: Making) -> PackingConfig:
-    return making.of(Packings)[making.variant]

@@ -251,7 +251,7 @@ class FileSpans:
 
 
 def assign_parts(
-    documents: pa.Table, config: SplitConfig, *, key: str, position: FilePosition
+    documents: pa.Table, config: SplitConfig, key: str, position: FilePosition
 ) -> FileSpans:
     """Return the part that each document of one file belongs to, cut where the config says so.
 

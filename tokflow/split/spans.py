@@ -235,11 +235,10 @@ def write_split(
     started = time.perf_counter()
     columns = ["char_offset", "num_chars", *SPAN_COLUMNS]
     table = shard.documents(columns + ["text_hash"] * (config.form == "hash_fraction"))
-    key = shard.origins.raw_files[0]
-    if selections:
-        spans = _spans_of_selected(table, selections, config, key, position)
-    else:
-        spans = assign_parts(table, config, key=key, position=position)
+    known = config, shard.origins.raw_files[0], position
+    spans = (
+        _spans_of_selected(table, selections, *known) if selections else assign_parts(table, *known)
+    )
     parts, undivided = tuple(config.parts), spans
     for of in strata:
         code = of.codes[spans.document].astype(np.int64)
@@ -326,7 +325,7 @@ def _spans_of_selected(
     offsets = np.cumsum(num_chars[selected]) - num_chars[selected]
     at = table.schema.get_field_index("char_offset")
     chosen = table.filter(to_arrow(selected)).set_column(at, "char_offset", to_arrow(offsets))
-    spans = assign_parts(chosen, config, key=key, position=position)
+    spans = assign_parts(chosen, config, key, position)
     document = np.concatenate([np.flatnonzero(selected)[spans.document], left_out])
     order = np.argsort(document, kind="stable")
     zeros = np.zeros_like(left_out)

@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError
 from tokflow.shown import printable
@@ -31,34 +32,10 @@ INK, MUTED = "#757b86", "#80868f"
 """Colours of numbers, and of words and lines around them, that suit white and black; a page
 replaces them by its own."""
 
+STYLE = Path(__file__).with_suffix(".mplstyle")
+
 SERIES = ("#4f7cff", "#e0862f", "#1fa58c", "#b566d9", "#d9596a", "#8f9440")
 """Colours of what is shown, likewise."""
-
-STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": MUTED,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.axisbelow": True,
-    "grid.color": MUTED,
-    "grid.alpha": 0.22,
-    "grid.linewidth": 0.6,
-    "text.color": INK,
-    "text.parse_math": False,
-    "xtick.color": MUTED,
-    "ytick.color": INK,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
-    "legend.frameon": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "tokflow",
-}
 
 _PROLOG = re.compile(r"\A.*?(?=<svg )|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 _NUMBERED = re.compile(r'(<\w[^<>]*) id="[\w.]+_\d+"')
@@ -120,7 +97,7 @@ def make_picture(
     file = io.BytesIO()
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()  # what a user's matplotlibrc says is for their own pictures
-        mpl.rcParams.update(STYLE)
+        mpl.rcParams.update(mpl.rc_params_from_file(STYLE, use_default_template=False))
         # Its own font has few scripts; the text of an SVG is drawn in those of who shows it.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)

@@ -245,25 +245,17 @@ class Content:
         windows: list[bytes] = []
         num_shown = first * of_part.length
         for window in of_part.windows(first, min(asked, most)):
-            made = self._made(of_part, window, limit)
-            if made is None:
+            made, tokens, files = self._window(of_part, window)
+            added = sum(len(each) + 1 for each in [made, *tokens.values(), *files.values()])
+            if self.room - added < limit:
                 break
+            self.room -= added
+            self.tokens |= tokens
+            self.files |= files
             windows.append(made)
             num_shown = window.position + len(window.token_ids)
         fields = self.fields_of(of_part, first, num_shown)
         return as_json(fields)[:-1] + b',"windows":[%b]}' % b",".join(windows)
-
-    def _made(self, of_part: PartWindows, window: Window, limit: int) -> bytes | None:
-        """Return a window as JSON, and keep the tokens and files that are new in it; None where it
-        would leave less room than `limit`."""
-        made, tokens, files = self._window(of_part, window)
-        added = sum(len(each) + 1 for each in [made, *tokens.values(), *files.values()])
-        if self.room - added < limit:
-            return None
-        self.room -= added
-        self.tokens |= tokens
-        self.files |= files
-        return made
 
     def fields_of(self, of_part: PartWindows, first: int, stop: int) -> dict[str, Any]:
         """Return what the page says of a part of which it has sequences from `first` on, and
