@@ -53,8 +53,10 @@ class SequencesStage(Stage):
             f"{described(one_or_each(lengths))}, for each part of each file. They are packed by "
             f"{packing.strategy}; no token is copied."
         )
-        of_own = f" For {', '.join(packings.exports.get(variant, ()))}, which have a packing of their own."
-        return about + (of_own if variant else "")
+        if variant:
+            exports = ", ".join(packings.exports[variant])
+            about += f" For {exports}, which have a packing of their own."
+        return about
 
 
 SEQUENCES = SequencesStage()
