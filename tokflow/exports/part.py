@@ -278,7 +278,7 @@ def make_parts(
     """
     splits = [of.split if isinstance(of, FileSequences) else of for of in files]
     in_files = [of for of in files if isinstance(of, FileSequences)]
-    outputs = [f"{split.folder} {split.manifest.fingerprint}" for split in splits]
+    outputs = [f"{split.folder} {split.manifest.recipe.fingerprint}" for split in splits]
     digest = joined_digest([str(order.documents), *outputs])
     found = []
     for name in names:

@@ -216,7 +216,8 @@ def _check_sources(sources: Mapping[str, Rows]) -> None:
 def _facts(rows: Rows) -> dict[str, str]:
     """Return what must be the same of all sources; empty where it is not known."""
     source, manifest = rows.source, rows.source.stored.manifest
-    tokenizer = manifest.details.get("tokenizer_fingerprint") or manifest.parents.get("tokenizer")
+    of_tokens = manifest.recipe.parents.get("tokenizer")
+    tokenizer = manifest.details.get("tokenizer_fingerprint") or of_tokens
     return {
         "sequence_length": f"{source.sequence_length:,}",
         "tokenizer": (tokenizer or "")[:7],

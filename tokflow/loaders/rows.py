@@ -179,7 +179,7 @@ def sources_of(*sources: RowSource) -> list[dict[str, Any]]:
             "path": of.stored.shown,
             "part": of.opening.part,
             "fingerprint": of.fingerprint,
-            "output": of.stored.manifest.fingerprint[:16],  # its folder in the store
+            "output": of.stored.manifest.recipe.fingerprint[:16],  # its folder in the store
             **of.cut,
         }
         for of in sources
