@@ -1,13 +1,12 @@
 """What many files cost: a first scan and ticks of the sensor.
 
     python -m benchmarks fixed
-    python -m benchmarks.many_files CONFIG --history FOLDER --output FILE
+    python -m benchmarks.many_files CONFIG HISTORY_FOLDER OUTPUT
 
 The second registers all files in a fresh history of Dagster and times ticks of the files sensor,
 without the imports, which `dagster dev` pays once.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -27,9 +26,8 @@ def measure_ticks(num_files):
     """Return the seconds of ticks, by what they find."""
     with tempfile.TemporaryDirectory() as folder:
         config, output = declare(Path(folder), num_files), Path(folder) / "ticks.json"
-        options = ["--history", Path(folder) / "history", "--output", output]
-        command = [sys.executable, "-m", "benchmarks.many_files", config, *options]
-        measure(command, folder=ROOT, environment={})
+        command = [sys.executable, "-m", "benchmarks.many_files", config, Path(folder) / "history"]
+        measure([*command, output], folder=ROOT, environment={})
         return json.loads(output.read_text())
 
 
@@ -58,16 +56,12 @@ def main():
     from tokflow.components.text_dataset import files_sensor, scan_job
     from tokflow.pipeline.declared import load_datasets
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("config", type=Path)
-    parser.add_argument("--history", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args()
-    [dataset] = load_datasets(arguments.config)
+    config, history, output = map(Path, sys.argv[1:])
+    [dataset] = load_datasets(config)
     decisions.CALM_SECONDS = 0.0  # else a tick would wait for the file that has just been written
     sensor = files_sensor([dataset], [scan_job(dataset)])
-    arguments.history.mkdir()
-    with dg.DagsterInstance.local_temp(str(arguments.history)) as instance:
+    history.mkdir()
+    with dg.DagsterInstance.local_temp(str(history)) as instance:
         cursor = None
 
         def tick():
@@ -77,10 +71,10 @@ def main():
 
         ticks = {"first scan": seconds_of(lambda: sync_files(instance, dataset))}
         ticks["tick, nothing changed"] = seconds_of(tick)
-        changed = next((arguments.config.parent / "raw").iterdir())
+        changed = next((config.parent / "raw").iterdir())
         changed.write_text(changed.read_text() * 2)
         ticks["tick, one file changed"] = seconds_of(tick)
-    arguments.output.write_text(json.dumps(ticks))
+    output.write_text(json.dumps(ticks))
 
 
 def seconds_of(call):

@@ -39,8 +39,7 @@ def python(module):
 def call_peer(module, command, place):
     folder = place.folder / module
     folder.mkdir(exist_ok=True)
-    options = ["--tokenizer", GPT2, "--processes", place.jobs or os.cpu_count()]
-    return [*python(module), command, place.file, folder, *options]
+    return [*python(module), command, place.file, folder, GPT2, place.jobs or os.cpu_count()]
 
 
 def read_peer(module, place):

@@ -1,13 +1,13 @@
 """The three commands that each peer's program has.
 
-    python -m benchmarks.peers.NAME prepare FILE FOLDER    its own input layout, if it needs one
-    python -m benchmarks.peers.NAME build FILE FOLDER --tokenizer FOLDER --processes 2
-    python -m benchmarks.peers.NAME read FOLDER TOKENS     what it made, as uint16 token ids
+    python -m benchmarks.peers.NAME prepare FILE FOLDER TOKENIZER PROCESSES    its own input layout
+    python -m benchmarks.peers.NAME build FILE FOLDER TOKENIZER PROCESSES
+    python -m benchmarks.peers.NAME read FOLDER TOKENS    what it made, as uint16 token ids
 
 Only `build` is timed. FOLDER is empty before, and all that a peer writes goes there.
 """
 
-import argparse
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,23 +38,15 @@ def run(*, build, read, prepare=None):
 
     `prepare` and `build` take a request; `read` takes the folder and yields arrays of token ids.
     """
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("prepare", "build"):
-        command = commands.add_parser(name)
-        command.add_argument("file", type=Path)
-        command.add_argument("folder", type=Path)
-        command.add_argument("--tokenizer", type=Path)
-        command.add_argument("--processes", type=int, default=2)
-    command = commands.add_parser("read")
-    command.add_argument("folder", type=Path)
-    command.add_argument("tokens", type=Path)
-    arguments = vars(parser.parse_args())
-    name = arguments.pop("command")
+    name, *arguments = sys.argv[1:]
     if name == "read":
-        write_tokens(read(arguments["folder"]), arguments["tokens"])
+        folder, tokens = map(Path, arguments)
+        write_tokens(read(folder), tokens)
     else:
-        {"prepare": prepare, "build": build}[name](Request(**arguments))
+        file, folder, tokenizer = map(Path, arguments[:3])
+        num = int(arguments[3])
+        request = Request(file=file, folder=folder, tokenizer=tokenizer, processes=num)
+        {"prepare": prepare, "build": build}[name](request)
 
 
 def write_tokens(arrays, path):

@@ -314,6 +314,8 @@ class Format:
     sizes: Callable[[PartRows, Any], list[int] | None] = lambda rows, options: None
     """Number of sequences in each file of a part, where no file depends on another, so that several
     processes can write them. None: one process writes all."""
+    token_bytes: int | None = None
+    """Bytes that `shard_size` counts for a token of a stream; None: those of its dtype."""
     extra: Extra | None = None
     """The optional package that `write` and `portions` need, looked for when a dataset is
     declared."""

@@ -200,11 +200,6 @@ class ShardOptions(Config):
         """True where the YAML says how many files there are, or of which size."""
         return self.shards is not None or self.shard_size is not None
 
-    @property
-    def token_bytes(self) -> int | None:
-        """Bytes that `shard_size` counts for a token of a stream; None: those of its dtype."""
-        return None
-
     def bytes_together(self, total_bytes: int) -> int:
         """Return how many bytes of raw files are written together, of a part of so many."""
         doublings = (total_bytes // (BY_FILE_BYTES * BY_FILE_MOST)).bit_length()

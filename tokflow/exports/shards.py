@@ -75,7 +75,7 @@ def shards_of(part: Part, config: ExportConfig, recipe: Recipe) -> list[FileShar
         return []
     shards: list[Decided] = []
     if not config.layout.is_packed:
-        token_bytes = config.options.token_bytes or part.dtype.itemsize
+        token_bytes = FORMATS[config.format].token_bytes or part.dtype.itemsize
         most = max(1, config.options.bytes_together(part.num_tokens * token_bytes) // token_bytes)
         num_tokens = [split.manifest.counts[f"{part.name}.num_tokens"] for split in part.splits]
         of_parts = [str(split.manifest.partition) for split in part.splits]

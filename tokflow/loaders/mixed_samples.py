@@ -20,7 +20,7 @@ from tokflow.loaders.orders import (
     make_stages,
     shuffled_block,
 )
-from tokflow.loaders.rows import Epochs, Rows, sources_of
+from tokflow.loaders.rows import Epochs, Rows
 from tokflow.loaders.samples import (
     ENDLESS,
     Batch,
@@ -215,12 +215,10 @@ def _check_sources(sources: Mapping[str, Rows]) -> None:
 
 def _facts(rows: Rows) -> dict[str, str]:
     """Return what must be the same of all sources; empty where it is not known."""
-    source, manifest = rows.source, rows.source.stored.manifest
-    of_tokens = manifest.recipe.parents.get("tokenizer")
-    tokenizer = manifest.details.get("tokenizer_fingerprint") or of_tokens
+    source = rows.source
     return {
         "sequence_length": f"{source.sequence_length:,}",
-        "tokenizer": (tokenizer or "")[:7],
+        "tokenizer": source.tokenizer[:7],
         "fields": ", ".join(sorted(source.fields)),
     }
 
@@ -295,7 +293,7 @@ def _identity(
             }
             for before, (first, of) in zip(firsts, shares.items(), strict=False)
         ],
-        "sources": sources_of(*(epochs.source for epochs in orders.values())),
+        "sources": [epochs.source.identity for epochs in orders.values()],
     }
 
 

@@ -233,6 +233,25 @@ class OpenedRows:
         return hashlib.sha256(own.encode()).hexdigest()
 
     @property
+    def identity(self) -> Mapping[str, Any]:
+        """The source as the identity of samples has it, as JSON: its fingerprint, the place of its
+        output, which decides nothing, and how it is cut."""
+        return {
+            "name": self.name,
+            "path": self.stored.shown,
+            "part": self.opening.part,
+            "fingerprint": self.fingerprint,
+            "output": self.stored.manifest.recipe.fingerprint[:16],  # its folder in the store
+            **self.cut,
+        }
+
+    @property
+    def tokenizer(self) -> str:
+        """The fingerprint of the tokenizer that made its tokens; empty where it is not known."""
+        details, parents = self.stored.manifest.details, self.stored.manifest.recipe.parents
+        return str(details.get("tokenizer_fingerprint") or parents.get("tokenizer", ""))
+
+    @property
     def cut(self) -> Mapping[str, Any]:
         """The arguments of `open_rows` that decide how rows are cut from the tokens, as JSON. The
         fingerprint has them too; these are for people."""

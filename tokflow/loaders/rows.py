@@ -99,7 +99,7 @@ class Rows:
     @property
     def identity(self) -> Mapping[str, Any]:
         """The values that decide which row is at each place, as JSON."""
-        return {"order": self.order.identity, "sources": sources_of(self.source)}
+        return {"order": self.order.identity, "sources": [self.source.identity]}
 
     def __len__(self) -> int:
         return self.order.num_rows
@@ -171,21 +171,6 @@ class Rows:
         return RandomWindows(self.source, integer("seed", seed))
 
 
-def sources_of(*sources: RowSource) -> list[dict[str, Any]]:
-    """Return what decides the rows of sources, as an identity has it, and where they are."""
-    return [
-        {
-            "name": of.name,
-            "path": of.stored.shown,
-            "part": of.opening.part,
-            "fingerprint": of.fingerprint,
-            "output": of.stored.manifest.recipe.fingerprint[:16],  # its folder in the store
-            **of.cut,
-        }
-        for of in sources
-    ]
-
-
 def in_order(source: RowSource) -> Rows:
     """Return the rows of a source in the order of their files."""
     return Rows(source, InOrder(len(source)))
@@ -246,7 +231,7 @@ class Epochs:
             "kind": "epochs",
             "seed": self.seed,
             "order": self._order(epoch=0).identity,
-            "sources": sources_of(self.source),
+            "sources": [self.source.identity],
         }
 
     def __len__(self) -> int:
@@ -307,7 +292,7 @@ class RandomWindows:
     def identity(self) -> Mapping[str, Any]:
         """The values that decide the samples; see `Samples`."""
         decided = {"version": RANDOM_WINDOWS_VERSION, "seed": self.seed}
-        return {"kind": "random windows", **decided, "sources": sources_of(self.source)}
+        return {"kind": "random windows", **decided, "sources": [self.source.identity]}
 
     def __len__(self) -> int:
         return ENDLESS

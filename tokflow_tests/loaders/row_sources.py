@@ -25,16 +25,10 @@ class CountingRows:
         return f"{self.name}:{self.num_rows}:{self.sequence_length}:{self.first}"
 
     @property
-    def output(self) -> str:
-        return f"{self.name}{self.first}"
-
-    @property
-    def place(self) -> dict[str, str]:
-        return {}
-
-    @property
-    def cut(self) -> dict[str, int]:
-        return {"sequence_length": self.sequence_length}
+    def identity(self) -> dict[str, str | int]:
+        own = {"name": self.name, "fingerprint": self.fingerprint}
+        output = f"{self.name}{self.first}"
+        return {**own, "output": output, "sequence_length": self.sequence_length}
 
     @property
     def num_tokens(self) -> int:

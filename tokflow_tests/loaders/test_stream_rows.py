@@ -180,6 +180,7 @@ def test_a_token_store_is_a_stream_of_the_documents_of_its_raw_file(tiny: Datase
     assert rows.source.name == "tiny/tokens/b.jsonl"
     assert rows[:]["input_ids"].tolist() == [[F, EOS, EOS, G], [H, K, L, EOS]]
     assert rows[:]["segment_ids"].tolist() == [[1, 1, 2, 3], [1, 1, 1, 0]]
+    assert rows.source.tokenizer == rows_of(tiny, "bin").source.tokenizer != ""
     with pytest.raises(ConfigError, match="expected no part"):
         open_rows(rows.source.opening.output.folder, "train", 4)
 

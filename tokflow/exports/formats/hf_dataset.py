@@ -74,29 +74,25 @@ def write(part: Part, options: HfDatasetOptions, folder: Path) -> Iterator[FileF
 
 def finish(parts: Sequence[Part], options: HfDatasetOptions, folder: Path) -> None:
     """Write what describes each part, and the dictionary of the parts."""
+    texts = {"citation": "", "description": "", "homepage": "", "license": ""}
     for part in parts:
-        _write_state(part, options, folder)
+        features, num = _features(schema_in_files(part, options), options), len(part.files)
+        names = [Path(FILES.name(part.name, number, options, num)).name for number in range(num)]
+        content = [part.name, _metadata(features), *(facts["sha256"] for facts in part.files)]
+        state: dict[str, Any] = {
+            "_data_files": [{"filename": name} for name in names],
+            "_fingerprint": xxhash.xxh3_64_hexdigest(json.dumps(content).encode()),
+            "_format_columns": None,
+            "_format_kwargs": {},
+            "_format_type": None,
+            "_output_all_columns": False,
+            "_split": None if "-" in part.name else part.name,
+        }
+        info = dict(sorted({**texts, "features": features}.items()))
+        for name, of in {"dataset_info.json": info, "state.json": state}.items():
+            (folder / part.name / name).write_text(json.dumps(of, indent=2))
     names = [part.name for part in parts]
     (folder / "dataset_dict.json").write_text(json.dumps({"splits": names}))
-
-
-def _write_state(part: Part, options: HfDatasetOptions, folder: Path) -> None:
-    features, num = _features(schema_in_files(part, options), options), len(part.files)
-    texts = {"citation": "", "description": "", "homepage": "", "license": ""}
-    info = {**texts, "features": features}
-    _write_json(folder / part.name / "dataset_info.json", dict(sorted(info.items())))
-    names = [Path(FILES.name(part.name, number, options, num)).name for number in range(num)]
-    content = [part.name, _metadata(features), *(facts["sha256"] for facts in part.files)]
-    state: dict[str, Any] = {
-        "_data_files": [{"filename": name} for name in names],
-        "_fingerprint": xxhash.xxh3_64_hexdigest(json.dumps(content).encode()),
-        "_format_columns": None,
-        "_format_kwargs": {},
-        "_format_type": None,
-        "_output_all_columns": False,
-        "_split": None if "-" in part.name else part.name,
-    }
-    _write_json(folder / part.name / "state.json", state)
 
 
 def _features(schema: pa.Schema, options: HfDatasetOptions) -> dict[str, Any]:
@@ -119,10 +115,6 @@ def _new(path: Path, schema: pa.Schema, options: HfDatasetOptions) -> Iterator[A
     described = schema.with_metadata(_metadata(_features(schema, options)))
     with open_hashed(path) as file, pa.ipc.new_stream(file, described) as writer:
         yield writer
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2))
 
 
 def _batch(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict[str, Lists]:

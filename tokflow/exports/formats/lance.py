@@ -70,11 +70,6 @@ class LanceOptions(ByFileOptions):
     """Most bytes of a data file, such as 500MB, before Lance compresses it (max_bytes_per_file).
     Default: 100 million tokens."""
 
-    @property
-    def token_bytes(self) -> int:
-        """Bytes that `shard_size` counts for a token of a stream, an int64."""
-        return 8
-
 
 def layout(options: LanceOptions) -> Layout:
     """Return what the files hold."""
@@ -93,10 +88,7 @@ def write(part: Part, options: LanceOptions, folder: Path) -> Iterator[FileFacts
 def _sizes_of_stream(num_tokens: int, options: LanceOptions) -> list[int]:
     """Return the rows of each data file."""
     most = MAX_ROWS_PER_FILE
-    item_bytes = options.token_bytes
-    return options.sizes(
-        num_tokens, item_bytes=item_bytes, usual=TOKENS_PER_FILE, most=most, unit="rows"
-    )
+    return options.sizes(num_tokens, item_bytes=8, usual=TOKENS_PER_FILE, most=most, unit="rows")
 
 
 def _sizes_of_rows(rows: PartRows, options: LanceOptions) -> list[int]:
@@ -274,6 +266,7 @@ FORMAT = Format(
     sizes=lambda rows, options: (
         _sizes_of_rows(rows, options) if options.layout == "sequences" else None
     ),
+    token_bytes=8,
     extra=EXTRA,
     has_time=lambda name: "/_versions/" in name,
 )
