@@ -97,8 +97,7 @@ def test_files_with_other_numbers_than_the_manifest_has_are_refused(
     counts = {of: num + 4 for of, num in made.manifest.counts.items()}
     write_manifest(made.output.folder, replace(made.manifest, counts=counts), run={})
 
-    expected = r"expected .* of train, found|expected 8 sequences in a portion, found 4"
-    with pytest.raises(CorruptOutputError, match=expected):
+    with pytest.raises(CorruptOutputError, match="expected .* in a portion, found"):
         rows_of(dataset, name, length)[:]
 
 
