@@ -176,7 +176,7 @@ def _opened(export: StoredOutput, **options: Any) -> Iterator[Any]:
         yield file
 
 
-def read_documents(export: StoredOutput, part: str, limit: int | None = None) -> pa.Table:
+def documents_of_stream(export: StoredOutput, part: str, limit: int | None = None) -> pa.Table:
     """Return the documents of a part of a stream in order, all or the first `limit`, one row each:
     the columns of the index but `part` and `token_in_piece`.
 

@@ -22,7 +22,7 @@ from tokflow.exports.format import (
     pieces,
 )
 from tokflow.exports.formats import FORMATS
-from tokflow.exports.index import damage_named, damaged_file, read_documents
+from tokflow.exports.index import damage_named, damaged_file, documents_of_stream
 from tokflow.exports.options import PartRows
 from tokflow.exports.part import FileFacts
 from tokflow.store.links import LATEST
@@ -306,7 +306,9 @@ class Export(InStore):
         export, layout = self.of_part(part), self.layout
         if limit is not None and limit < 0:
             raise self._error(": limit", "rows to return, or None", f"{limit:,}", "correct it")
-        documents = pa.table({}) if layout.is_packed else read_documents(export.stored, part, limit)
+        documents = (
+            pa.table({}) if layout.is_packed else documents_of_stream(export.stored, part, limit)
+        )
         is_masked = layout.is_packed or export.has_loss_mask(part)
         left_out = {"offsets"} if is_masked else {"offsets", "loss_mask"}
         fields = [name for name in layout.keeps if name not in left_out]

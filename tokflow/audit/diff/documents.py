@@ -20,8 +20,8 @@ from tokflow.audit.diff.sides import Recipes, Side
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import UntrustedCodeError
 from tokflow.exports import Export
+from tokflow.exports.format import TOKENS_AT_ONCE, pieces
 from tokflow.exports.index import scan_index
-from tokflow.exports.pieces import TOKENS_AT_ONCE, pieces
 from tokflow.selection.left_out import rule_against
 from tokflow.selection.stage import SELECTION
 from tokflow.split.mixed_split import source_and_key
@@ -103,9 +103,9 @@ class _One:
         at = at[np.lexsort((own["token_in_piece"][at], own["char_start"][at]))]
         spans = (own[name][at].tolist() for name in ("part", "position", "num_tokens"))
         found = [
-            piece
+            of["token_ids"]
             for part, start, num in zip(*spans, strict=True)
-            for piece in self.export.between(parts[part], start, start + num)
+            for of in self.export.between(parts[part], start, start + num)
         ]
         return np.concatenate([np.zeros(0, np.int64), *found])
 

@@ -131,7 +131,8 @@ def slow_documents(stored: StoredOutput) -> dict[tuple[str, int], dict[str, list
     for part in export.parts:
         for of in index_of(stored.folder, part):
             start = of["position"]
-            tokens = np.concatenate([*export.between(part, start, start + of["num_tokens"])])
+            read = export.between(part, start, start + of["num_tokens"])
+            tokens = np.concatenate([each["token_ids"] for each in read])
             place = of["char_start"], of["token_in_piece"]
             parts = found.setdefault((of["raw_file"], of["row"]), {})
             parts.setdefault(part, []).append((place, tokens.tolist()))
