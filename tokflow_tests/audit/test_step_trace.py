@@ -177,7 +177,10 @@ def epoch_of(samples: Samples, sample: int) -> int | None:
 
 
 def check_sightings(
-    folder: Path, recorded: Recorded, seen_of: dict[tuple[str, int], list[tuple[Any, ...]]]
+    folder: Path,
+    recorded: Recorded,
+    seen_of: dict[tuple[str, int], list[tuple[Any, ...]]],
+    choose: random.Random,
 ) -> None:
     """Compare what all documents were seen in with what the steps had of them, by their samples."""
     same_ranks = len({*recorded.world_sizes}) == 1
@@ -188,9 +191,8 @@ def check_sightings(
     }
     read = {of["name"].split("/")[0] for of in json.loads(recorded.state["order"])["sources"]}
     for name in read:
-        found = trace_documents(
-            dataset_of(folder, name), where="row >= 0", limit=None, **of_training
-        )
+        dataset = dataset_of(folder, name)
+        found = trace_documents(dataset, where="row >= 0", limit=None, **of_training)
         assert found.num_documents == sum(map(len, texts_of(name).values()))
         for document in found.documents:
             seen = [
@@ -201,6 +203,9 @@ def check_sightings(
                 seen, expected = ([of[:2] + of[3:] for of in some] for some in (seen, expected))
             assert seen == expected, document
             assert document.num_steps == len(recorded.steps)
+        for document in choose.sample(found.documents, 3):  # not beside those before and behind it
+            alone = trace_document(dataset, document.raw_file, document.row, **of_training)
+            assert alone == document
     for name in DATASETS.keys() - read:
         with pytest.raises(ConfigError, match=f"a training on {name}, or on a mixture with it"):
             trace_document(dataset_of(folder, name), f"{name}-0.jsonl", 0, **of_training)
@@ -232,7 +237,7 @@ def test_a_step_leads_to_what_the_training_saw_in_it(seed: int, trained: Path):
             fields = of.sample, step, of.rank, of.source, of.row, epoch_of(samples, of.sample)
             for document in dict.fromkeys((each.raw_file, each.row) for each in of.origins):
                 seen_of.setdefault(document, []).append(fields)
-    check_sightings(trained, recorded, seen_of)
+    check_sightings(trained, recorded, seen_of, choose)
     if recorded.steps and world_size == recorded.loader.world_size:
         assert recorded.loader.documents_of(len(recorded.steps) - 1) == found
     if len(samples) == ENDLESS:
