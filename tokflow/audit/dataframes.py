@@ -142,9 +142,11 @@ def files(name: str) -> Files:
     return Files(file_statuses(make_plan(dataset_named(name))))
 
 
-def dataset_named(name: str) -> Dataset:
-    """Return a dataset that the project declares. Raises: ConfigError where it declares none of
-    that name, or its YAML is wrong."""
+def dataset_named(name: str | Dataset) -> Dataset:
+    """Return a dataset that the project declares, and one as it is. Raises: ConfigError where it
+    declares none of that name, or its YAML is wrong."""
+    if isinstance(name, Dataset):
+        return name
     declared = list_declared()
     if name not in declared:
         raise ConfigError(

@@ -9,9 +9,10 @@ import numpy as np
 from tokflow.attributes.config import DeclaredAttributes
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.dataframes import dataset_named
-from tokflow.audit.found_documents import FoundDocument, NoDocument, find_documents, find_row
-from tokflow.audit.holders import Holder, Holders, exports_with, has_documents_of
+from tokflow.audit.found_documents import FoundDocument, find_documents, find_row
+from tokflow.audit.holders import Holder, Holders
 from tokflow.audit.step_trace import Sighting, Span, Training, sources_in
+from tokflow.audit.verify.excluded import exports_with, has_documents_of
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
@@ -92,11 +93,11 @@ def trace_document(
     Raises: ConfigError where the dataset has no such raw file, or that no such row, or the training
     read no export of it; MissingOutputError where the dataset is not built.
     """
-    graph, of_source = graph_of(_dataset(dataset), offline=True).at(raw_file)
+    graph, of_source = graph_of(dataset_named(dataset), offline=True).at(raw_file)
     found = find_row(graph, of_source, row)
-    if isinstance(found, NoDocument):
-        name, why_not = graph.dataset.name, found.why_not
-        return DocumentTrace(dataset=name, raw_file=of_source, row=row, why_not=why_not)
+    if isinstance(found, str):
+        name = graph.dataset.name
+        return DocumentTrace(dataset=name, raw_file=of_source, row=row, why_not=found)
     [trace] = _traces([found], **of_training)
     return trace
 
@@ -116,16 +117,12 @@ def trace_documents(
     `text`: as it was tokenized, in UTF-8; a line end behind it does not count. Else as
     `trace_document`. Raises: ConfigError where there is none, or the expression is wrong.
     """
-    found = find_documents(graph_of(_dataset(dataset), offline=True), where=where, text=text)
+    found = find_documents(graph_of(dataset_named(dataset), offline=True), where=where, text=text)
     of_datasets: dict[str, list[FoundDocument]] = {}
     for each in found[:limit]:
         of_datasets.setdefault(each.dataset, []).append(each)
     traces = (_traces(some, **of_training) for some in of_datasets.values())
     return DocumentTraces(len(found), [trace for some in traces for trace in some])
-
-
-def _dataset(dataset: Dataset | str) -> Dataset:
-    return dataset_named(dataset) if isinstance(dataset, str) else dataset
 
 
 def _traces(
@@ -137,8 +134,7 @@ def _traces(
     """Yield what holds each of some documents of one dataset."""
     dataset = documents[0].graph.dataset
     holders = Holders(Ancestry(dataset.known_stages))
-    exports = exports_with(dataset.store, dataset.name)
-    of_exports = [holders.in_export(name, stored, documents) for name, stored in exports]
+    of_exports = [holders.in_export(stored, documents) for stored in exports_with(dataset)]
     seen: Sequence[Any] = [None] * len(documents)
     num_steps = None
     if state is not None:

@@ -48,20 +48,12 @@ class FoundDocument:
         return self.graph.dataset.name
 
 
-@dataclass(frozen=True, slots=True)
-class NoDocument:
-    """A row of a raw file that no document was made of."""
-
-    raw_file: str
-    row: int
-    why_not: str
-
-
-def find_row(graph: BuildGraph, raw_file: str, row: int) -> FoundDocument | NoDocument:
-    """Return a row of a raw file. Raises: ConfigError where there is no such file, or it has no
-    such row; MissingOutputError where its tokens are not made."""
+def find_row(graph: BuildGraph, raw_file: str, row: int) -> FoundDocument | str:
+    """Return the document at a row of a raw file, or why there is none. Raises: ConfigError where
+    there is no such file, or it has no such row; MissingOutputError where its tokens are not made.
+    """
     if (bad := graph.bad_files.get(raw_file)) is not None:
-        return NoDocument(raw_file, row, f"of a bad file, left out: {bad}")
+        return f"of a bad file, left out: {bad}"
     keys = (key for key, of in graph.listed.items() if raw_file in [each.key for each in of])
     if (key := next(keys, None)) is None:
         raise ConfigError(
@@ -72,7 +64,7 @@ def find_row(graph: BuildGraph, raw_file: str, row: int) -> FoundDocument | NoDo
             or "name one that `tokflow plan` and the report list",
         )
     if key not in graph.partitions:
-        return NoDocument(raw_file, row, "not read: files before it reach documents.limit")
+        return "not read: files before it reach documents.limit"
     shard = graph.open_tokens(key)
     counts, files = shard.manifest.counts, shard.manifest.details.get("files", ())
     num_rows = counts["num_documents"] + counts["num_rejects"] + counts.get("num_left_out", 0)
@@ -80,8 +72,7 @@ def find_row(graph: BuildGraph, raw_file: str, row: int) -> FoundDocument | NoDo
     if row >= num_rows:
         limit = graph.documents(key).limit
         if limit.ends_early and (files or limit.after(counts) is None):
-            found = f"not read: documents.limit ends its {num_rows:,} rows before"
-            return NoDocument(raw_file, row, found)
+            return f"not read: {raw_file} has {num_rows:,} rows up to documents.limit"
         raise ConfigError(
             where="--row",
             expected=f"a row of {raw_file}, which has {num_rows:,}, counted from 0",
@@ -92,7 +83,7 @@ def find_row(graph: BuildGraph, raw_file: str, row: int) -> FoundDocument | NoDo
     document = int(np.searchsorted(rows, at))
     if at in rows[document : document + 1]:
         return next(_found_in(graph, key, shard, np.array([document])))
-    return NoDocument(raw_file, row, _why_no_document(shard, raw_file, row, document))
+    return _why_no_document(shard, raw_file, row, document)
 
 
 def _why_no_document(shard: TokenShard, raw_file: str, row: int, before: int) -> str:

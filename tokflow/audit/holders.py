@@ -1,7 +1,8 @@
 """Documents of a dataset in exports, its own and those of mixtures, and in token stores: where
 their tokens are, or why they are not."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ import pyarrow as pa
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.dataframes import pieces_of
 from tokflow.audit.found_documents import FoundDocument
+from tokflow.audit.verify.excluded import entries_of
 from tokflow.errors import MissingOutputError
 from tokflow.exports import INDEX_NAME, Export
-from tokflow.exports.index import read_documents
+from tokflow.exports.index import INDEX_SCHEMA, scan_index
 from tokflow.exports.reading import is_export
-from tokflow.exports.stage import EXPORT
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import dataset_of
@@ -24,8 +25,7 @@ from tokflow.split.spans import Split
 from tokflow.store.integrity import check_files
 from tokflow.store.links import LATEST, resolved
 from tokflow.store.manifest import Manifest
-from tokflow.store.store import Store, StoredOutput
-from tokflow.store.stored_outputs import made_in
+from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard
 
@@ -33,12 +33,19 @@ LOSES = {"overlong": "split", "tail": "pad", "min_sample_length": 1, "drop_unsup
 """Fields of a packing that can leave out tokens, with the values by which they leave out none."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+OF_PLACE = ("raw_file", "row", "part", "char_start")
+
+
+@dataclass(frozen=True, slots=True)
 class HeldTokens:
-    """Neighbouring tokens of a document in a part of an export."""
+    """Neighbouring tokens of a document in a part of an export; fields as its index has them."""
 
     part: str
     """Empty of a token store."""
+    position: int
+    """Position of the first in the part; in a format of sequences, sequence times length plus
+    column."""
+    num_tokens: int
     raw_file: str
     """The name of its raw file there: in a mixture `web/a.jsonl`, of its second pass
     `web@2/a.jsonl`."""
@@ -46,12 +53,8 @@ class HeldTokens:
     """The ordinal of the document in the raw file, as that was when this was made."""
     char_start: int
     """Code points of the document before the text that was tokenized; 0 unless the split cut it."""
-    token_in_text: int
+    token_in_piece: int
     """Tokens of that text before these."""
-    position: int
-    """Position of the first in the part; in a format of sequences, sequence times length plus
-    column."""
-    num_tokens: int
     sequence: int | None = None
     """The row that has them, from 0; None of a stream."""
     column: int | None = None
@@ -69,28 +72,6 @@ class Holder:
     """Reason why it lacks tokens of the document, or all; None where it has those of all parts."""
 
 
-def exports_with(store: Store, dataset: str) -> Iterator[tuple[str, StoredOutput]]:
-    """Yield the exports of a dataset in a store, and those of mixtures with it, older builds too,
-    each behind its name."""
-    store.refresh(store.root)
-    for folder in sorted(store.root.glob(f"*/{EXPORT.path}/*")):
-        latest, name = resolved(folder / LATEST), folder.relative_to(store.root).as_posix()
-        for stored in made_in(store, folder):
-            if has_documents_of(stored.manifest, dataset):
-                is_latest = stored.folder.resolve() == latest
-                yield name if is_latest else f"{name}/{stored.folder.name}", stored
-
-
-def has_documents_of(manifest: Manifest, dataset: str) -> bool:
-    """Return whether an output can have documents of a dataset."""
-    return dataset in (manifest.dataset, *map(dataset_of, _sources(manifest)))
-
-
-def _sources(manifest: Manifest) -> Sequence[str]:
-    """Return the names of the sources of an export of a mixture."""
-    return [*manifest.details.get("mixture", ())]
-
-
 class Holders:
     """Finds documents in outputs; each table is read once."""
 
@@ -99,10 +80,12 @@ class Holders:
         self._splits: dict[tuple[Path, str], Split | None] = {}
         self._tables: dict[tuple[Path, str], pa.Table] = {}
 
-    def in_export(
-        self, name: str, stored: StoredOutput, documents: Sequence[FoundDocument]
-    ) -> list[Holder]:
-        """Return what an export of this name has of each document."""
+    def in_export(self, stored: StoredOutput, documents: Sequence[FoundDocument]) -> list[Holder]:
+        """Return what an export has of each document."""
+        latest = resolved(stored.folder.parent / LATEST)
+        is_latest = stored.folder.resolve() == latest
+        folder = stored.folder.parent if is_latest else stored.folder
+        name = folder.relative_to(stored.store.root).as_posix()
         each = zip(documents, self.held(stored, documents), strict=True)
         return [
             Holder(output=name, tokens=held, why_not=self._why_not(stored, document, held))
@@ -117,48 +100,26 @@ class Holders:
 
         Raises: CorruptOutputError where a table is damaged.
         """
-        found: list[list[HeldTokens]] = [[] for _ in documents]
         if not is_export(stored.manifest):
             shard = self._ancestry.shard(stored)
-            for tokens, document in zip(found, documents, strict=True):
-                tokens += self._in_shard(shard, document)
-            return found
-        numbers: dict[tuple[str, int], int] = {}
-        rows: dict[str, list[int]] = {}
-        of_files: dict[str, list[int]] = {}
-        for number, document in enumerate(documents):
-            of_files.setdefault(document.raw_file, []).append(number)
-
-        def rows_of(name: str) -> list[int]:
-            if name not in rows:
-                own = of_files.get(_own_file(stored.manifest, documents[0].dataset, name) or "", [])
-                split = self._split(stored, name) if own else None
-                there = {of: self._rows_there(split, name, documents[of]) for of in own}
-                numbers.update({(name, row): of for of, some in there.items() for row in some})
-                rows[name] = [row for some in there.values() for row in some]
-            return rows[name]
-
+            return [[*self._in_shard(shard, document)] for document in documents]
         if not stored.store.is_far(stored, INDEX_NAME):
             check_files(stored, only={INDEX_NAME})
-        export = Export(stored)
-        for entry in read_documents(stored, rows_of).to_pylist():
-            place = entry["raw_file"], entry["row"]
-            if (of := numbers.get(place)) is not None:
-                length = export.of_part(entry["part"]).sequence_length
-                sequence = entry["position"] // length if length else None
-                found[of].append(
-                    HeldTokens(
-                        part=entry["part"],
-                        raw_file=place[0],
-                        row=place[1],
-                        char_start=entry["char_start"],
-                        token_in_text=entry["token_in_piece"],
-                        position=entry["position"],
-                        num_tokens=entry["num_tokens"],
-                        sequence=sequence,
-                        column=entry["position"] % length if length else None,
-                    )
-                )
+        numbers = {
+            (document.dataset, document.raw_file, row): number
+            for number, document in enumerate(documents)
+            for _, rows in self._splits_with(stored, document)
+            for row in rows
+        }
+        found: list[list[HeldTokens]] = [[] for _ in documents]
+        only = None if _sources(stored) else stored.manifest.dataset
+        tables = scan_index(stored, INDEX_SCHEMA.names) if numbers else ()
+        for entry in entries_of(tables, numbers, only):
+            length = Export(stored).of_part(entry["part"]).sequence_length
+            row = divmod(entry["position"], length) if length else (None, None)
+            place = documents[0].dataset, _key(stored, entry["raw_file"]), entry["row"]
+            held = HeldTokens(**entry, sequence=row[0], column=row[1])
+            found[numbers[place]].append(held)
         return found
 
     def documents(self, shard: TokenShard) -> pa.Table:
@@ -184,30 +145,27 @@ class Holders:
             table = self.documents(shard)
             for row in self._rows_in(shard, name, document):
                 at = int(np.searchsorted(to_numpy(table["row"]), shard.origins.row_of(name, row)))
-                yield HeldTokens(
-                    part="",
-                    raw_file=name,
-                    row=row,
-                    char_start=0,
-                    token_in_text=0,
-                    position=table["token_offset"][at].as_py(),
-                    num_tokens=table["num_tokens"][at].as_py(),
-                )
+                start, num = (table[of][at].as_py() for of in ("token_offset", "num_tokens"))
+                yield HeldTokens("", start, num, name, row, char_start=0, token_in_piece=0)
 
-    def _split(self, stored: StoredOutput, raw_file: str) -> Split | None:
-        """Return the split of an export that has a raw file; None where there is none any more."""
-        if (key := (stored.folder, raw_file)) not in self._splits:
-            try:
-                self._splits[key] = self._ancestry.split_of(stored, raw_file)
-            except MissingOutputError:
+    def _splits_with(
+        self, stored: StoredOutput, document: FoundDocument
+    ) -> Iterator[tuple[Split | None, list[int]]]:
+        """Yield the splits of an export that can have a document, several where strata of a dataset
+        are sources of a mixture, and its rows there; None where the store has the split no more."""
+        names = [document.raw_file] * (stored.manifest.dataset == document.dataset)
+        own = [of for of in _sources(stored) if dataset_of(of) == document.dataset]
+        for name in [f"{of}/{document.raw_file}" for of in own] or names:
+            if (key := (stored.folder, name)) not in self._splits:
                 self._splits[key] = None
-        return self._splits[key]
-
-    def _rows_there(self, split: Split | None, name: str, document: FoundDocument) -> list[int]:
-        """Return the rows that a document has in a raw file of a split."""
-        return [document.row] if split is None else self._rows_in(split.shard, name, document)
+                with suppress(MissingOutputError):
+                    self._splits[key] = self._ancestry.split_of(stored, name)
+            split = self._splits[key]
+            yield split, self._rows_in(split.shard, name, document) if split else [document.row]
 
     def _rows_in(self, shard: TokenShard, name: str, document: FoundDocument) -> list[int]:
+        """Return the rows of a raw file of a shard that have a document: its own, if that has its
+        text, else all that have."""
         if shard.manifest.recipe.fingerprint == document.shard.manifest.recipe.fingerprint:
             return [document.row]
         table = self.documents(shard)
@@ -221,27 +179,24 @@ class Holders:
         self, stored: StoredOutput, document: FoundDocument, held: Sequence[HeldTokens]
     ) -> str | None:
         """Return why an export lacks tokens of a document; None where it has those of all parts."""
-        sources = [of for of in _sources(stored.manifest) if dataset_of(of) == document.dataset]
-        names = [f"{of}/{document.raw_file}" for of in sources] or [document.raw_file]
-        splits = {name: split for name in names if (split := self._split(stored, name))}
-        pieces = [
-            piece
-            for name, split in splits.items()
-            for piece in self._pieces_of(document, split, name, stored.manifest)
-        ]
+        pieces, lacks = [], []
+        for split, rows in self._splits_with(stored, document):
+            if split is not None:
+                passes = split.shard.origins.raw_files
+                own = [of for of in passes if _key(stored, of) == document.raw_file]
+                pieces += self.pieces_of_rows(split, own, rows)
         if not pieces:
             lost = "it was made without this text, or the store has no more what it was made from"
             return None if held else lost
-        if not (own := [of for of in pieces if of["part"]]):
-            taken = f"what the mixture takes of {', '.join(sources)}"
-            return f"it is not among {taken}" if sources else "it was in no part"
-        lacks = []
-        for piece in own:
-            place = [piece[name] for name in ("raw_file", "row", "part", "char_start")]
+        if not any(of["part"] for of in pieces):
+            is_mixed = bool(_sources(stored))
+            return "the mixture does not take it" if is_mixed else "it was in no part"
+        for piece in (of for of in pieces if of["part"]):
+            place = [piece[name] for name in OF_PLACE]
             spans = [
-                (of.token_in_text, of.token_in_text + of.num_tokens)
+                (of.token_in_piece, of.token_in_piece + of.num_tokens)
                 for of in held
-                if [of.raw_file, of.row, of.part, of.char_start] == place
+                if [getattr(of, name) for name in OF_PLACE] == place
             ]
             if num := piece["num_tokens"] - _covered(spans):
                 reasons = _reasons(stored.manifest, piece["part"]) or "it is damaged"
@@ -249,24 +204,16 @@ class Holders:
                 lacks.append(f"{of_all} in {piece['part']} are in no row: {reasons}")
         return "; ".join(dict.fromkeys(lacks)) or None
 
-    def _pieces_of(
-        self, document: FoundDocument, split: Split, name: str, manifest: Manifest
-    ) -> list[dict[str, Any]]:
-        """Return the pieces of a document in a split of an export, of all passes of a mixture."""
-        passes = {
-            of
-            for of in split.shard.origins.raw_files
-            if _own_file(manifest, document.dataset, of) == document.raw_file
-        }
-        return self.pieces_of_rows(split, passes, self._rows_there(split, name, document))
+
+def _sources(stored: StoredOutput) -> Mapping[str, Any]:
+    """Return the sources of an export of a mixture; nothing of others."""
+    of_mixture: Mapping[str, Any] = stored.manifest.details.get("mixture", {})
+    return of_mixture
 
 
-def _own_file(manifest: Manifest, dataset: str, name: str) -> str | None:
-    """Return the raw file of a dataset that an index names; None where it is of another one."""
-    if not _sources(manifest):
-        return name if manifest.dataset == dataset else None
-    source, key = source_and_key(name)
-    return key if dataset_of(source) == dataset else None
+def _key(stored: StoredOutput, raw_file: str) -> str:
+    """Return the key that a raw file of an export has in its own dataset."""
+    return source_and_key(raw_file)[1] if _sources(stored) else raw_file
 
 
 def _covered(spans: Sequence[tuple[int, int]]) -> int:

@@ -1,7 +1,7 @@
 """The index of an export: from each segment of its tokens back to the document it is of, with the
 columns of raw files that are kept beside it; and damage of its files as errors that name them."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -107,24 +107,6 @@ def scan_index(export: StoredOutput, columns: Sequence[str]) -> Iterator[pa.Tabl
     with _opened(export, read_dictionary=["part", "raw_file"]) as file:
         for number in range(file.num_row_groups):
             yield file.read_row_group(number, columns=list(columns))
-
-
-def read_documents(export: StoredOutput, rows_of: Callable[[str], Collection[int]]) -> pa.Table:
-    """Return the rows about some documents, part by part in order. `rows_of`: given a raw file, its
-    documents that are wanted. What names documents is read of all of it, once, and other columns of
-    row groups that have one of them. Raises: CorruptOutputError where it is damaged."""
-    with _opened(export, read_dictionary=["raw_file"]) as file:
-        tables = [file.schema_arrow.empty_table()]
-        for group in range(file.num_row_groups):
-            named = file.read_row_group(group, columns=["raw_file", "row"]).unify_dictionaries()
-            files, rows = named["raw_file"].combine_chunks(), to_numpy(named["row"])
-            codes, is_wanted = to_numpy(files.indices), np.zeros(len(rows), dtype=bool)
-            for code, name in enumerate(files.dictionary.to_pylist()):
-                if wanted := [*rows_of(name)]:
-                    is_wanted |= (codes == code) & np.isin(rows, wanted)
-            if is_wanted.any():
-                tables.append(file.read_row_group(group).filter(to_arrow(is_wanted)))
-    return pa.concat_tables(tables)
 
 
 @contextmanager

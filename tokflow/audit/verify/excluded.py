@@ -24,7 +24,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.selection.left_out import are_excluded
 from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import dataset_of
-from tokflow.store.manifest import MANIFEST_NAME, joined_digest, sealed
+from tokflow.store.manifest import MANIFEST_NAME, Manifest, joined_digest, sealed
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import Unreadable, walk
 from tokflow.store.tables import to_arrow, to_numpy
@@ -65,7 +65,14 @@ def prove_excluded(dataset: Dataset, paths: Sequence[Path]) -> Proof:
     """
     config = dataset.exclude.model_copy(update={"path": tuple(str(of.absolute()) for of in paths)})
     files = tables_of(config.path, dataset, "--excluded")
-    exports, ancestry = _exports_with(dataset), Ancestry(dataset.known_stages)
+    exports, ancestry = exports_with(dataset), Ancestry(dataset.known_stages)
+    if not exports:
+        raise MissingOutputError(
+            where=dataset.store.shown(dataset.folder),
+            expected=f"an export of {dataset.name}, or of a mixture of it",
+            found="none",
+            remedy="run `tokflow run` first, or name another store",
+        )
     of_exports = [_shards_of(export, ancestry, dataset) for export in exports]
     shards = {of.folder: of for some in of_exports for of in some}
     kept = sorted({name for of in shards.values() for name in of.keep_columns})
@@ -102,11 +109,9 @@ def prove_excluded(dataset: Dataset, paths: Sequence[Path]) -> Proof:
     return Proof(path=path, fields=fields)
 
 
-def _exports_with(dataset: Dataset) -> list[StoredOutput]:
-    """Return the exports in the store of a dataset that are of it, or of a mixture that takes it.
-
-    Raises: MissingOutputError where there is none; the error of an export that cannot be read.
-    """
+def exports_with(dataset: Dataset) -> list[StoredOutput]:
+    """Return the exports in the store of a dataset that are of it, or of a mixture that takes it,
+    older builds too. Raises: the error of an export that cannot be read."""
     store = dataset.store
     store.refresh(store.root)
     found = []
@@ -114,17 +119,14 @@ def _exports_with(dataset: Dataset) -> list[StoredOutput]:
         for each in walk(store, folder / EXPORT.path):
             if isinstance(each, Unreadable):
                 raise each.error
-            sources = map(dataset_of, each.manifest.details.get("mixture", ()))
-            if dataset.name in (each.manifest.dataset, *sources):
+            if has_documents_of(each.manifest, dataset.name):
                 found.append(each)
-    if not found:
-        raise MissingOutputError(
-            where=dataset.store.shown(dataset.folder),
-            expected=f"an export of {dataset.name}, or of a mixture of it",
-            found="none",
-            remedy="run `tokflow run` first, or name another store",
-        )
     return found
+
+
+def has_documents_of(manifest: Manifest, dataset: str) -> bool:
+    """Return whether an output can have documents of a dataset."""
+    return dataset in (manifest.dataset, *map(dataset_of, manifest.details.get("mixture", ())))
 
 
 def _shards_of(export: StoredOutput, ancestry: Ancestry, dataset: Dataset) -> list[TokenShard]:
