@@ -28,6 +28,8 @@ WORDS = ["one", "two and a half", "drei €", "", "fünf 😀 ten", "six\nlines"
 
 DATASETS = {"web": 40, "code": 12}
 
+SPLIT = {"train": 0.8, "validation": 0.2}
+
 EXPORTS = [
     "bin",
     "megatron",
@@ -68,7 +70,7 @@ def dataset_of(folder: Path, name: str) -> Dataset:
         documents={"keep_columns": ["url"]},
         packing={"sequence_length": 6},
         exports=EXPORTS,
-        shuffle={"documents": "dataset"} if name == "code" else {},
+        **({"shuffle": {"documents": "dataset"}, "split": SPLIT} if name == "code" else {}),
     )
 
 
@@ -84,7 +86,8 @@ def samples_of(folder: Path, choose: random.Random) -> Samples:
     export = choose.choice(["bin", "megatron", "parquet", "labelled"])
     web = rows_of(folder, "web", export, choose)
     seed, blocks = choose.randrange(99), choose.choice([None, None, 3, 8])
-    kind = choose.choice(["in order", "seeded", "once", "windows", "mixture", "mixture", "shard"])
+    kinds = ["in order", "seeded", "once", "windows", "mixture", "mixture", "twice", "shard"]
+    kind = choose.choice(kinds)
     if kind == "windows" and export in ("bin", "megatron"):
         return web.random_windows(seed)
     if kind == "mixture":
@@ -102,6 +105,11 @@ def samples_of(folder: Path, choose: random.Random) -> Samples:
             blocks=blocks,
             num_samples=choose.choice([None, 300]),
         )
+    if kind == "twice":  # documents of one dataset in two sources
+        paths = {of: folder / f"store/web/exports/{of}/latest" for of in ("bin", "megatron")}
+        fields = "input_ids", "labels", "loss_mask"
+        rows = {of: open_rows(path, "train", 7, fields=fields) for of, path in paths.items()}
+        return mix(rows, weights={"bin": 2, "megatron": 1}, seed=seed, blocks=blocks)
     if kind == "shard":
         shard = folder / "store/web/tokens/web-1.jsonl"
         return open_rows(shard, sequence_length=5).epochs(seed)
@@ -277,3 +285,5 @@ def test_a_step_behind_the_state_needs_a_batch_size_unless_the_state_tells_one()
     of_state = Steps(position_of(state, samples), batch_size=3)
     assert (of_state.num_done, of_state.samples(4).tolist()) == (2, [12, 13, 14])
     assert Steps(Position(6, batches=((2, 2), (1, 2)))).samples(4).tolist() == [8, 9]
+    ended = Steps(Position(6, batches=((2, 3),)), length=8)
+    assert [ended.samples(step).tolist() for step in (2, 3)] == [[6, 7], []]
