@@ -95,15 +95,6 @@ def test_what_is_read_is_what_was_written(tmp_path: Path):
     assert list(read.files) == ["data", "inner/more"]
 
 
-def test_the_run_is_kept_beside_the_manifest_and_not_in_it(tmp_path: Path):
-    make_output(tmp_path / "out")
-
-    text = (tmp_path / "out" / "_tokflow/manifest.json").read_text()
-
-    assert read_run(tmp_path / "out")["seconds"] == 1.5
-    assert "seconds" not in text
-
-
 @pytest.mark.parametrize("damage", [None, "{half", "5", "[1]", "null"])
 def test_a_run_that_was_not_kept_is_no_error(damage: str | None, tmp_path: Path):
     make_output(tmp_path / "out")

@@ -10,9 +10,6 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
-from botocore.config import Config
-from botocore.exceptions import HTTPClientError
-from botocore.session import Session
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tokflow.store import requests
@@ -179,17 +176,6 @@ def _got(objects: Objects, path: Path) -> object:
 def _removed(objects: Objects, path: Path) -> object:
     objects.put("d", b"d")
     return objects.remove(["d"]), sorted(each.key for each in objects.listed(""))
-
-
-def test_a_body_that_the_server_of_these_tests_cuts_off_is_not_whole(
-    object_store: ObjectStore,
-) -> None:
-    client = Session().create_client("s3", config=Config(retries={"total_max_attempts": 1}))
-    object_store.put("a", b"abcd")
-    object_store.fail("truncate", "GET")
-
-    with pytest.raises(HTTPClientError):
-        client.get_object(Bucket=object_store.bucket, Key="a")["Body"].read()
 
 
 _SLOW = [pytest.param(act, marks=pytest.mark.crash) for act in (_put, _copied, _composed)]
