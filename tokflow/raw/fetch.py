@@ -76,37 +76,62 @@ def read_raw_files(
     sources = list(sources)
     local = {source.key: Path(source.url) for source in sources if source.is_local}
     files = hash_files(local, store=store, progress=progress, rehash=rehash, reads_once=reads_once)
-    how = _Fetching(store, of or Store(store), progress, offline, rehash, as_read)
-    asked = [of for of in sources if of.may_differ and how.is_streamed]
+    of = of or Store(store)
+
+    def fetch(source: RawSource) -> RawFile:
+        return _File(source, store, of, progress, offline, rehash, as_read).fetch()
+
+    asked = [source for source in sources if source.may_differ and of.is_cached]
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-        files |= {file.key: file for file in pool.map(how.fetch, asked)}
-    return {of.key: files[of.key] if of.key in files else how.fetch(of) for of in sources}
+        files |= {file.key: file for file in pool.map(fetch, asked)}
+    return {each.key: files[each.key] if each.key in files else fetch(each) for each in sources}
 
 
-@dataclass(frozen=True, slots=True)
-class _Fetching:
-    """Options of fetching the remote files of a dataset."""
+class _Newest(NamedTuple):
+    """The copy that was fetched last."""
 
-    folder: Path
+    version: Validator
+    sha256: str | None
+    """The sha256 of the content; None where the file is fetched as it is read."""
+
+
+@dataclass
+class _File:
+    """One remote file of a dataset, which is asked for until it is there."""
+
+    _source: RawSource
+    _dataset: Path
     """The dataset's folder."""
-    store: Store
+    _store: Store
     """The store that the folder is in."""
-    progress: Progress | None
-    offline: bool
-    rehash: bool
+    _progress: Progress | None
+    _offline: bool
+    _rehash: bool
     """Read every copy, whatever is remembered of it."""
-    as_read: bool
+    _is_read_later: bool
     """Fetch nothing but what is read later, of a file of more than `LEAST_BYTES` whose versions can
     be distinguished and of which no whole copy is there."""
+    _newest: _Newest | None = None
+    _furthest: int = 0
+    """Most bytes that were on disk after a try."""
 
-    @property
-    def is_streamed(self) -> bool:
-        """True if nothing of a file of any size is kept here, as by a remote store; then a version
-        that is listed is not asked for."""
-        return self.store.is_cached
+    def __post_init__(self) -> None:
+        source = self._source
+        self._folder = self._dataset / "raw" / source.key
+        self._listed = source.version if source.hub is None else source.hub.probe()
+        # Nothing of a file of any size is kept here; a version that is listed is not asked for.
+        self._is_streamed = self._store.is_cached
+        self._is_read_later |= self._is_streamed
+        named = source.url  # with its query, which names content, but without userinfo: a guessed
+        if is_url(named):  # password could be checked against the digest
+            parts = split_url(named)
+            named = f"{parts.origin}{parts.path}?{parts.query}"
+        self._url_sha256 = hashlib.sha256(named.encode()).hexdigest()
+        name = source.key.rpartition("/")[2]
+        self._name = f"_{name}" if name == OWN_FOLDER else name
 
-    def fetch(self, source: RawSource) -> RawFile:
-        """Return the raw file of the version that is at a URL now.
+    def fetch(self) -> RawFile:
+        """Return the raw file of the version that is at the URL now.
 
         The server is asked once which version that is (ETag, Last-Modified and size; the size alone
         if it reports no more; always downloaded if it reports nothing), and only another version is
@@ -118,12 +143,11 @@ class _Fetching:
         Raises: RawFileError if a copy is damaged, and if the server cannot be asked, although a
         copy may be there: the caller would not know that it is outdated.
         """
-        file = _File(self, source)
-        if self.is_streamed and file.listed is not None:
-            return file.as_read(file.listed)
-        file.folder.mkdir(parents=True, exist_ok=True)
+        if self._is_streamed and self._listed is not None:
+            return self._as_read(self._listed)
+        self._folder.mkdir(parents=True, exist_ok=True)
         # One process at a time passes; the others wait, and then find what it fetched.
-        with (file.folder / ".lock").open("a") as lock:
+        with (self._folder / ".lock").open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             except OSError as error:  # some cluster file systems have no locks
@@ -133,40 +157,11 @@ class _Fetching:
                     lock.name,
                     error.strerror or error,
                 )
-            return file.complete()
+            return self._complete()
 
-
-class _Newest(NamedTuple):
-    """The copy that was fetched last."""
-
-    version: Validator
-    sha256: str | None
-    """The sha256 of the content; None where the file is fetched as it is read."""
-
-
-class _File:
-    """One remote file, which is asked for until it is there."""
-
-    def __init__(self, how: _Fetching, source: RawSource) -> None:
-        self._how = how
-        self._source = source
-        self.folder = how.folder / "raw" / source.key
-        self.listed = source.version if source.hub is None else source.hub.probe()
-        named = source.url  # with its query, which names content, but without userinfo: a guessed
-        if is_url(named):  # password could be checked against the digest
-            parts = split_url(named)
-            named = f"{parts.origin}{parts.path}?{parts.query}"
-        self._url_sha256 = hashlib.sha256(named.encode()).hexdigest()
-        name = source.key.rpartition("/")[2]
-        self._name = f"_{name}" if name == OWN_FOLDER else name
-        self._is_read_later = how.as_read or how.is_streamed
-        self._newest: _Newest | None = None
-        self._furthest = 0
-        """Most bytes that were on disk after a try."""
-
-    def as_read(self, version: Validator) -> RawFile:
+    def _as_read(self, version: Validator) -> RawFile:
         """Return a version as a file that is fetched as it is read."""
-        is_streamed, hub = self._how.is_streamed, self._source.hub
+        is_streamed, hub = self._is_streamed, self._source.hub
         known = version.least() if is_streamed else version
         remote = RemoteVersion(
             access=_access(self._source, known),
@@ -176,7 +171,7 @@ class _File:
             sha256=None if hub is None else hub.sha256,
             is_kept=not is_streamed,
         )
-        folder = self.folder / f"{BLOCKS_PREFIX}{remote.fingerprint[:16]}"
+        folder = self._folder / f"{BLOCKS_PREFIX}{remote.fingerprint[:16]}"
         path, stamp = RemoteFile.of(folder / self._name, remote), Stamp(remote.num_bytes, 0, 0, 0)
         return RawFile(key=self._source.key, path=path, stamp=stamp, digest=remote.fingerprint)
 
@@ -184,22 +179,22 @@ class _File:
         """Return the newest copy, if it is of this URL and may be used; one that is not whole where
         files are fetched as they are read."""
         try:
-            fields = json.loads((self.folder / NEWEST_NAME).read_text())
+            fields = json.loads((self._folder / NEWEST_NAME).read_text())
             newest = _Newest(Validator(**fields["validator"]), fields["sha256"])
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None  # without it the file is downloaded again
         is_same = fields.get("url_sha256") == self._url_sha256
-        if not is_same or self.listed not in (None, newest.version):
+        if not is_same or self._listed not in (None, newest.version):
             return None
         if newest.sha256 is None:
             return newest if self._is_read_later else None
-        here = Store(self._how.folder)  # whatever is at the URL of its store
+        here = Store(self._dataset)  # whatever is at the URL of its store
         return newest if here.is_intact(self._copy(newest.sha256).parent) else None
 
     def _copy(self, sha256: str) -> Path:
-        return self.folder / sha256[:16] / self._name
+        return self._folder / sha256[:16] / self._name
 
-    def complete(self) -> RawFile:
+    def _complete(self) -> RawFile:
         """Return the version that is there now, however often the server breaks off."""
         self._newest = self._read_newest()
         access = _access(self._source, None)
@@ -212,24 +207,24 @@ class _File:
                 retries.wait(error, has_advanced=self._furthest > before)
 
     def _attempt(self, access: Access) -> RawFile:
-        how, newest = self._how, self._newest
-        is_asked = not how.offline or (how.is_streamed and newest is None)
+        newest = self._newest
+        is_asked = not self._offline or (self._is_streamed and newest is None)
         if newest is not None and (not is_asked or newest.version == self._source.version):
             return self._known(newest)
         version = access.probe() if is_asked else Validator()
         # Without any identifier no two answers can be compared, and the file is read each time.
         if newest is not None and newest.version == version != Validator():
             return self._known(newest)
-        remote, least_bytes = self.as_read(version), -1 if how.is_streamed else LEAST_BYTES
+        remote, least_bytes = self._as_read(version), -1 if self._is_streamed else LEAST_BYTES
         if self._is_read_later and version.is_strong and remote.num_bytes > least_bytes:
             self._write_newest(_Newest(version, None))
             return remote
-        if how.offline:
+        if self._offline:
             raise remote_error(
                 self._source.url,
                 "none",
-                expected=f"a complete copy in {how.store.shown(self.folder)}, as asked not to use "
-                "the network",
+                expected=f"a complete copy in {self._store.shown(self._folder)}, as asked not to "
+                "use the network",
                 remedy="fetch it once without `offline`",
             )
         blocks = Blocks(remote.path)
@@ -242,10 +237,12 @@ class _File:
         Raises: RawFileError if it is damaged.
         """
         if newest.sha256 is None:
-            return self.as_read(newest.version)
-        key, path, how = self._source.key, self._copy(newest.sha256), self._how
-        for rehash in (how.rehash, True):  # a wrong sha256 may only be remembered of it
-            files = hash_files({key: path}, store=how.folder, progress=how.progress, rehash=rehash)
+            return self._as_read(newest.version)
+        key, path = self._source.key, self._copy(newest.sha256)
+        for rehash in (self._rehash, True):  # a wrong sha256 may only be remembered of it
+            files = hash_files(
+                {key: path}, store=self._dataset, progress=self._progress, rehash=rehash
+            )
             if files[key].sha256 == newest.sha256:
                 return files[key]
         raise RawFileError(
@@ -288,8 +285,8 @@ class _File:
                     digest.update(piece)
                     num_bytes = end
                     self._furthest = max(self._furthest, num_bytes)
-                    if self._how.progress is not None and piece:
-                        self._how.progress(num_bytes, total)
+                    if self._progress is not None and piece:
+                        self._progress(num_bytes, total)
         sha256, found, hub = digest.hexdigest(), None, self._source.hub
         if access.probe() != version:
             found = "another version of the file after the download than before"
@@ -304,10 +301,10 @@ class _File:
         """Make a complete copy of the blocks, and return it."""
         key, hub, path = self._source.key, self._source.hub, self._copy(sha256)
         recipe = Recipe(stage="raw", version=RAW_VERSION, config={}, parents={"content": sha256})
-        with new_folder(path.parent, self._how.store) as temporary:
+        with new_folder(path.parent, self._store) as temporary:
             manifest = Manifest(
                 recipe=recipe,
-                dataset=self._how.folder.name,
+                dataset=self._dataset.name,
                 partition=key,
                 counts={"num_bytes": num_bytes},
                 details={} if hub is None else {"origin": hub.origin},
@@ -326,7 +323,7 @@ class _File:
             "sha256": newest.sha256,
             **({} if self._source.hub is None else {"origin": self._source.hub.origin}),
         }
-        with new_file(self.folder / NEWEST_NAME) as path:
+        with new_file(self._folder / NEWEST_NAME) as path:
             path.write_text(json.dumps(fields, indent=1) + "\n")
 
     def _gave_up(self, found: str) -> FetchError:

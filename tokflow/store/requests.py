@@ -274,9 +274,6 @@ class S3Client:
         self.bucket, _, self.path = url.partition("://")[2].partition("/")
         self._tries = Tries(url)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return S3Client, (self.url,)
-
     def ask(self, method: str, **arguments: Any) -> dict[str, Any]:
         """Return the answer to a request about the bucket, by the name and the arguments that
         botocore has for it."""

@@ -81,9 +81,6 @@ class Objects:
         self.url = url
         self._tries = Tries(url)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.url,)
-
     def put_new(self, key: str, data: bytes) -> bool:
         """Put an object unless there is one; return whether these bytes are there now.
 
