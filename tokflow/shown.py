@@ -87,7 +87,12 @@ def redact(url: str) -> str:
     rest = url[found.end() :]
     scheme, slashes = found[1].lower(), found[2]
     is_web = scheme in {"http", "https"}
-    rest, start = _without_query(rest, is_web=is_web), f"{scheme}:{slashes}"
+    before, _, query = rest.partition("?")
+    if is_web:
+        rest = before.partition("#")[0]
+    elif "=" in query:  # else `?` may be a wildcard
+        rest = before
+    start = f"{scheme}:{slashes}"
     authority, slash, path = rest.partition("/")
     userinfo, _, host = authority.rpartition("@")
     is_known = re.fullmatch(_WITHOUT_SLASHES, scheme) is not None
@@ -104,15 +109,6 @@ def redact(url: str) -> str:
     if not is_clear or ("::" in host + path and not host.startswith("[")):
         return f"{start}..."
     return f"{start}{host}{slash}{path}"
-
-
-def _without_query(rest: str, *, is_web: bool) -> str:
-    """Return the rest of a URL without query and fragment; in schemes other than the web's, `?`
-    begins a query only if a `=` follows, for else it may be a wildcard."""
-    if is_web:
-        return re.split(r"[?#]", rest, maxsplit=1)[0]
-    before, _, after = rest.partition("?")
-    return before if "=" in after else rest
 
 
 def printable(text: str, keep: str = "") -> str:

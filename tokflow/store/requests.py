@@ -121,7 +121,10 @@ class Tries:
                 self._is_reached |= status_of(error) > 0 and not _is_page(error)
                 if number >= (NUM_TRIES if self._is_reached else FIRST_TRIES):
                     raise
-                if not may_pass(error):
+                status, is_of_network = status_of(error), (ConnectionError, TimeoutError)
+                may_pass = code_of(error) in _PASSING_CODES or status in {408, 429} or status >= 500
+                may_pass |= any(isinstance(each, is_of_network) for each in _chain(error))
+                if not may_pass and not _kinds(error) & (_NOT_REACHED | _BROKEN_OFF):
                     raise
                 if number > QUIET_TRIES:
                     found = error_of(self._url, error).found
@@ -130,17 +133,6 @@ class Tries:
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
         self._is_reached = True
         return answer
-
-
-def may_pass(error: BaseException) -> bool:
-    """Return whether the same request may be answered when it is made again."""
-    status = status_of(error)
-    if code_of(error) in _PASSING_CODES or status in {408, 429} or status >= 500:
-        return True
-    passing = (ConnectionError, TimeoutError)
-    if any(isinstance(each, passing) for each in _chain(error)):
-        return True
-    return bool(_kinds(error) & (_NOT_REACHED | _BROKEN_OFF))
 
 
 def code_of(error: BaseException) -> str:

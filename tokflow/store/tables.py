@@ -138,8 +138,16 @@ def read_parts(
             if len(groups) == 1 or _may_hold(file.metadata.row_group(group), wanted):
                 is_large = file.metadata.num_rows > MANY_ROWS
                 table = file.read_row_group(group, columns=read, use_threads=is_large)
+                codes = table["part"].unify_dictionaries().combine_chunks()
+                names, indices = codes.dictionary.to_pylist(), to_numpy(codes.indices)
+                values = {of: to_numpy(table[of]) for of in table.schema.names if of != "part"}
                 for part in parts:
-                    found[part].append(_rows_of(table, part, columns, sequences))
+                    is_wanted = indices == (names.index(part) if part in names else -1)
+                    if sequences:
+                        sequence = values["sequence"]
+                        is_wanted &= (sequence >= sequences[0]) & (sequence < sequences[1])
+                    rows = slice(None) if is_wanted.all() else is_wanted
+                    found[part].append({name: values[name][rows] for name in columns})
     return {
         part: some[0] if len(some) == 1 else _joined(some, columns, schema)
         for part, some in found.items()
@@ -163,24 +171,6 @@ def _may_hold(group: Any, wanted: dict[str, tuple[Any, Any]]) -> bool:
             if statistics.max < low or statistics.min > high:
                 return False
     return True
-
-
-def _rows_of(
-    table: pa.Table, part: str, columns: Sequence[str], sequences: tuple[int, int] | None
-) -> Columns:
-    chunks = []
-    for chunk in table["part"].chunks:
-        names = chunk.dictionary.to_pylist()
-        code = names.index(part) if part in names else -1
-        chunks.append(to_numpy(chunk.indices) == code)
-    is_wanted = np.concatenate([np.zeros(0, dtype=bool), *chunks])
-    values = {name: to_numpy(table[name]) for name in table.schema.names if name != "part"}
-    if sequences:
-        sequence = values["sequence"]
-        is_wanted &= (sequence >= sequences[0]) & (sequence < sequences[1])
-    if is_wanted.all():
-        return {name: values[name] for name in columns}
-    return {name: values[name][is_wanted] for name in columns}
 
 
 NUMPY_TYPES = {
