@@ -1,9 +1,6 @@
 """Downloads that break off are taken up where they broke, and never joined with another version."""
 
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +8,7 @@ import pytest
 from tokflow.raw.remote_file import Blocks
 from tokflow.store.atomic import MANIFEST_NAME
 from tokflow_tests.disks import full_disk
-from tokflow_tests.raw.fetching import CONTENT, SHA256, Server, fetched, names, refusal
-from tokflow_tests.waiting import wait_until
+from tokflow_tests.raw.fetching import CONTENT, SHA256, Server, fetched, refusal
 
 
 @pytest.fixture(autouse=True)
@@ -115,31 +111,6 @@ def test_a_part_that_was_complete_when_the_process_died_is_not_downloaded_again(
 
     assert copy.path.read_bytes() == CONTENT
     assert server.requests == ["HEAD", "HEAD"]
-
-
-@pytest.mark.crash
-def test_a_killed_download_goes_on_where_it_was(server: Server, tmp_path: Path):
-    server.stall_at = 2000
-    code = f"""
-from pathlib import Path
-from tokflow.raw import RawSource, read_raw_files
-from tokflow.raw.remote_file import Blocks
-Blocks.block_bytes = 1000
-source = RawSource(key="en/a.txt", url={server.url!r}, is_local=False)
-read_raw_files([source], store=Path({str(tmp_path)!r}))
-"""
-    process = subprocess.Popen([sys.executable, "-c", code])
-    wait_until(lambda: [len(of.read_text().split()) for of in tmp_path.rglob(".blocks")] == [3 * 2])
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    server.stall_at = None
-    server.resumed.set()
-
-    copy = fetched(server, tmp_path)
-
-    assert copy.path.read_bytes() == CONTENT
-    assert server.requests[-3:] == ["HEAD", "GET bytes=2000-", "HEAD"]
-    assert names(tmp_path) == [".lock", ".source.json", SHA256[:16]]
 
 
 def test_a_disk_that_takes_no_more_is_an_error(server: Server, tmp_path: Path):
