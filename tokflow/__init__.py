@@ -4,10 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokflow.api import tokenize_and_save
     from tokflow.audit.dataframes import files, open_documents
     from tokflow.audit.document_trace import trace_document, trace_documents
     from tokflow.exports.reading import open_export
-    from tokflow.pipeline.api import tokenize_and_save
     from tokflow.push.upload import push_export
 
 __version__ = "0.1.0"
@@ -27,7 +27,7 @@ _MODULES = {
     "open_documents": "tokflow.audit.dataframes",
     "open_export": "tokflow.exports.reading",
     "push_export": "tokflow.push.upload",
-    "tokenize_and_save": "tokflow.pipeline.api",
+    "tokenize_and_save": "tokflow.api",
     "trace_document": "tokflow.audit.document_trace",
     "trace_documents": "tokflow.audit.document_trace",
 }

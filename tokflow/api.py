@@ -8,6 +8,7 @@ from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.results import Reporter
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw import escaped
+from tokflow.record.beside import write_cards
 from tokflow.store.stored_outputs import open_store
 from tokflow.tokenizers.tokenizer import fields_of_name
 
@@ -51,4 +52,5 @@ def tokenize_and_save(
     where, here = "tokenize_and_save", Path.cwd()
     dataset = make_dataset(attributes, base=here, store=open_store(output), where=where)
     built = build_dataset(dataset, reporter=reporter, jobs=jobs)
+    write_cards(dataset, [of.output for of in built.made])
     return built.export(dataset.exports[0].name).folder
