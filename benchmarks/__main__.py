@@ -91,9 +91,7 @@ def report_speed(arguments, folder):
 def report_jobs(arguments, folder):
     blocks = []
     for size, num_files, kind in itertools.product(
-        arguments.sizes or JOBS_SIZES,
-        arguments.files or JOBS_FILES,
-        arguments.kinds or ("jsonl",),
+        arguments.sizes or JOBS_SIZES, arguments.files or JOBS_FILES, arguments.kinds or ("jsonl",)
     ):
         found = jobs.measure_jobs(
             make_file(folder, size, kind, num_files=num_files),

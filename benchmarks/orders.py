@@ -27,12 +27,7 @@ SEEDS = (1, 2, 3)
 LARGEST_TABLE = 50_000_000
 BLOCKS = ((64, 64), (1_024, 64), (64, 1_024), (16, 4_096))
 BLOCKS_SIZE = 1_000_003
-SHOWN = {
-    "sources": "64 in batches of 512",
-    "correlation": "at 1",
-    "steps": "of 1",
-    "pairs": "at 1",
-}
+SHOWN = {"sources": "64 in batches of 512", "correlation": "at 1", "steps": "of 1", "pairs": "at 1"}
 """The statistic of each kind that has a column."""
 
 

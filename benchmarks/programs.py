@@ -143,10 +143,4 @@ RUN_NAME = in_project(
 )
 RUN_NAME_AGAIN = in_project(name="tokflow run NAME again", command=tokflow_run_name, output=None)
 DAGSTER_JOB = in_project(name="dagster job execute again", command=dagster_job, output=None)
-OWN = (
-    CORE,
-    RAW_ENGINE,
-    RUN_CONFIG,
-    RUN_NAME,
-    RUN_NAME_AGAIN,
-)
+OWN = (CORE, RAW_ENGINE, RUN_CONFIG, RUN_NAME, RUN_NAME_AGAIN)

@@ -84,12 +84,7 @@ def stages_of(corpus, *, is_of_cluster=False):
     stages = [_raw(corpus, shape), _tokens(corpus, shape, requests)]
     if "tokens" in shape.published and shape.num_ranges:
         stages.append(_join(corpus, requests))
-    return [
-        *stages,
-        _rows(corpus, requests),
-        _export(corpus, shape, requests),
-        _index(corpus),
-    ]
+    return [*stages, _rows(corpus, requests), _export(corpus, shape, requests), _index(corpus)]
 
 
 def _puts(requests, num_tasks):

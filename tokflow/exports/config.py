@@ -32,11 +32,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "rename": {"next_loss_mask": "loss_mask"},
         "padding": "none",
     },
-    "torchtitan": {
-        "format": "npy",
-        "layout": "sequences",
-        "packing": {"label_token": True},
-    },
+    "torchtitan": {"format": "npy", "layout": "sequences", "packing": {"label_token": True}},
     "torchtune": {
         "format": "parquet",
         "columns": ["labels"],
@@ -44,11 +40,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "padding": "none",
         "packing": {"strategy": "one_document"},
     },
-    "trl": {
-        "format": "hf_dataset",
-        "columns": ["labels", "seq_lengths"],
-        "padding": "none",
-    },
+    "trl": {"format": "hf_dataset", "columns": ["labels", "seq_lengths"], "padding": "none"},
 }
 """The options that each preset, the name of a trainer, stands for: they take its place where the
 config is read, so that nothing else knows of it. axolotl and torchtune pack by themselves, and

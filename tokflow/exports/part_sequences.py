@@ -15,11 +15,7 @@ import pyarrow as pa
 
 from tokflow.exports.index import INDEX_ROWS_AT_ONCE, index_tables
 from tokflow.exports.options import cut, equal_sizes
-from tokflow.exports.shuffled_documents import (
-    TOKENS_GATHERED,
-    GatheredTokens,
-    PackedFile,
-)
+from tokflow.exports.shuffled_documents import TOKENS_GATHERED, GatheredTokens, PackedFile
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.packing import PackingResult, Segments, pack_tails
 from tokflow.sequences.segments import (

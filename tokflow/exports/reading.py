@@ -12,15 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import ConfigError, MissingOutputError, first_five, nearest
-from tokflow.exports.format import (
-    Arrays,
-    Format,
-    Layout,
-    Portion,
-    fetched_ahead,
-    in_lists,
-    pieces,
-)
+from tokflow.exports.format import Arrays, Format, Layout, Portion, fetched_ahead, in_lists, pieces
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import damage_named, damaged_file, documents_of_stream
 from tokflow.exports.options import PartRows

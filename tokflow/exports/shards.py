@@ -60,12 +60,8 @@ class WrittenShard:
     def of(described: Mapping[str, Any]) -> "WrittenShard":
         """Return what a manifest has the entry of."""
         files = described.get("files") or [{}] * described["num_files"]
-        return WrittenShard(
-            files=files,
-            taken=described["taken"],
-            num_sequences=described["num_sequences"],
-            fingerprint=described["fingerprint"],
-        )
+        same = {name: described[name] for name in ("taken", "num_sequences", "fingerprint")}
+        return WrittenShard(files=files, **same)
 
 
 def shards_of(part: Part, config: ExportConfig, recipe: Recipe) -> list[FileShard]:
@@ -127,12 +123,7 @@ def _of_sequences(part: Part, config: ExportConfig) -> list[Decided]:
 
 
 def write_files(
-    part: Part,
-    config: ExportConfig,
-    recipe: Recipe,
-    folder: Path,
-    *,
-    last: "LastExport | None",
+    part: Part, config: ExportConfig, recipe: Recipe, folder: Path, *, last: "LastExport | None"
 ) -> tuple[list[WrittenShard], dict[str, FileEntry]]:
     """Write the files of a part, or of its sequences `within`, or link to those of the last export;
     return what they are, and the sizes and checksums of links."""

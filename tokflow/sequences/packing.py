@@ -304,9 +304,7 @@ def _num_sequences(num_tokens: Any, config: PackingConfig) -> Any:
     return (num_tokens > 0) + -(-beyond // (config.stored_length - config.stored_overlap))
 
 
-def _counted(
-    times: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _counted(times: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return each ordinal as often as `times` says, and how often it was there before.
 
     For times of 2, 0 and 1: [0 0 2] and [0 1 0].

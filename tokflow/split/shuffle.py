@@ -101,11 +101,7 @@ def shuffle_fields(seed: int | None, name: str = "shuffle") -> dict[str, Any]:
 
 
 def document_keys(
-    origins: Origins,
-    rows: npt.NDArray[np.int64],
-    seed: int,
-    *,
-    purpose: str = "documents",
+    origins: Origins, rows: npt.NDArray[np.int64], seed: int, *, purpose: str = "documents"
 ) -> npt.NDArray[np.int64]:
     """Return a number for each document, given its row in a token shard: sorted by it, documents
     are in the order of the seed.

@@ -195,12 +195,6 @@ def files_of(num: int, num_all: int) -> str:
     return counted(num, "file") if num == num_all else f"{num:,} of {num_all:,} files"
 
 
-def length_of(sequences: StoredOutput, part: str) -> int:
-    """Return the sequence_length of a part; parts can have different ones."""
-    length: int | dict[str, int] = sequences.manifest.details["sequence_length"]
-    return length[part] if isinstance(length, dict) else length
-
-
 def spread(all_of: Sequence[T], most: int) -> list[T]:
     """Return at most `most` items at equal distances, beginning with the first."""
     if len(all_of) <= most:

@@ -32,7 +32,7 @@ from tokflow.views.picture import (
     make_picture,
     short_number,
 )
-from tokflow.views.report_facts import StoreFacts, files_of, length_of, near_duplicates
+from tokflow.views.report_facts import StoreFacts, files_of, near_duplicates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -224,6 +224,7 @@ def _sequences_in(made: StoredOutput, most: int) -> npt.NDArray[np.int64]:
     """Return the tokens, the segments and the sequence_length of each finished sequence of a file,
     (3, num_sequences); of each part those of the first `most`."""
     parts: Sequence[str] = made.manifest.details["parts"]
+    of_all = made.manifest.details["sequence_length"]  # parts can have different ones
     found = [np.zeros((3, 0), np.int64)]
     with report_damage_on_error(made):
         names = ["sequence", "num_tokens"]
@@ -233,7 +234,7 @@ def _sequences_in(made: StoredOutput, most: int) -> npt.NDArray[np.int64]:
             is_done = columns["sequence"] < num
             sequence = columns["sequence"][is_done]
             of_tokens = np.bincount(sequence, weights=columns["num_tokens"][is_done], minlength=num)
-            length = np.full(num, length_of(made, part))
+            length = np.full(num, of_all[part] if isinstance(of_all, dict) else of_all)
             of_segments = np.bincount(sequence, minlength=num)
             found.append(np.stack([of_tokens.astype(np.int64), of_segments, length]))
     return np.concatenate(found, axis=1)

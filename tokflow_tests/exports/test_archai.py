@@ -149,9 +149,7 @@ def test_ids_have_the_dtype_that_archai_chooses(vocab_size: int, dtype: type, tm
     assert fields["token_ids"].tolist() == [*b"ab", EOS]
 
 
-def test_parts_that_archai_has_no_file_for_are_refused_when_the_dataset_is_declared(
-    tmp_path: Path,
-):
+def test_parts_that_archai_has_no_file_for_are_refused_when_the_dataset_is_declared(tmp_path: Path):
     split = {"parts": {"train": {"documents": 1}, "dev": {"start": 1}, "val": {"documents": 0}}}
 
     with pytest.raises(ConfigError) as caught:

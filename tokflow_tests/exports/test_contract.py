@@ -53,12 +53,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "hf_dataset": {},
     "hf_dataset-of-trl": {**_TRL, "shards": 2},
     "jsonl": {},
-    "jsonl-gz-in-files": {
-        **_COLUMNS,
-        "padding": False,
-        "shards": 3,
-        "compression": "gz",
-    },
+    "jsonl-gz-in-files": {**_COLUMNS, "padding": False, "shards": 3, "compression": "gz"},
     "jsonl-zst-without-columns": {"columns": [], "compression": "zst"},
     "lance": {},
     "lance-rows": {"layout": "sequences"},
@@ -293,8 +288,7 @@ def built_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Datase
 
 
 @pytest.mark.parametrize(
-    ("case_name", "name"),
-    [(case, export["name"]) for case in CASES for export in exports_of(case)],
+    ("case_name", "name"), [(case, export["name"]) for case in CASES for export in exports_of(case)]
 )
 def test_every_format_keeps_its_contract(
     case_name: str, name: str, built_of: Callable[[str], Dataset]

@@ -238,10 +238,7 @@ def test_the_names_that_are_taken_are_those_of_index_and_rows():
     ],
 )
 def test_rows_of_one_document_have_its_columns_in_every_format_of_columns(
-    shuffle: dict[str, Any],
-    within: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    shuffle: dict[str, Any], within: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write(tmp_path)
     formats = [name for name in FORMATS if "padding" in FORMATS[name].options.model_fields]

@@ -74,11 +74,7 @@ def test_files_hold_whole_documents_and_are_called_as_trainers_glob_them(tmp_pat
         "fineweb_train_000002.bin",
         "fineweb_val_000000.bin",
     ]
-    assert tokens_of(folder, manifest) == [
-        [EOS, *b"ab", EOS, *b"c"],
-        [EOS, *b"defghij"],
-        [EOS],
-    ]
+    assert tokens_of(folder, manifest) == [[EOS, *b"ab", EOS, *b"c"], [EOS, *b"defghij"], [EOS]]
     assert tokens_of(folder, manifest, "validation") == [[EOS, *b"k"]]
     assert tokens_of(folder, manifest, "x") == []
 

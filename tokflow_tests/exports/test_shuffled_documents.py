@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.exports import (
-    part_sequences,
-    shuffled_documents,
-)
+from tokflow.exports import part_sequences, shuffled_documents
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of

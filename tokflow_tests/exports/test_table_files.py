@@ -91,10 +91,7 @@ def test_a_forked_process_that_reads_on_does_not_move_its_parent_in_the_file(tmp
     assert taken(slice(0, 10)) == lines[:10]
 
     rows = slice(10, 50_010)
-    assert [forked(lambda: taken(rows) == lines[rows]) for _ in range(2)] == [
-        True,
-        True,
-    ]
+    assert [forked(lambda: taken(rows) == lines[rows]) for _ in range(2)] == [True, True]
     assert taken(slice(10, None)) == lines[10:]
 
 
@@ -171,12 +168,7 @@ def rows_in(path: Path) -> list[int]:
 @pytest.mark.parametrize(
     ("format_", "options", "rows", "name"),
     [
-        (
-            "parquet",
-            {"sequences_per_group": 2},
-            [[2, 2, 2, 1]],
-            "train-{n}-of-00001.parquet",
-        ),
+        ("parquet", {"sequences_per_group": 2}, [[2, 2, 2, 1]], "train-{n}-of-00001.parquet"),
         (
             "easydel",
             {"shard_size": 5 * 68, "sequences_per_group": 2},

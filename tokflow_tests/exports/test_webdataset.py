@@ -14,9 +14,7 @@ def members(path: Path) -> dict[str, bytes]:
         return {member.name: tar.extractfile(member).read() for member in tar}
 
 
-def test_a_member_is_a_row_of_json_and_the_manifest_names_each_shard(
-    tmp_path: Path,
-):
+def test_a_member_is_a_row_of_json_and_the_manifest_names_each_shard(tmp_path: Path):
     folder = exported(tmp_path, ["abcde", "fg"], shards=2)
 
     found = [members(folder / "train" / f"shard_{number:08d}.tar") for number in range(2)]

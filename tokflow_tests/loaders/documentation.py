@@ -16,13 +16,7 @@ SECTIONS = {
 }
 """The blocks of Python under each heading."""
 
-WITH_NUMPY = (
-    "Rows",
-    "Tokens",
-    "Orders",
-    "Mixtures",
-    "Batches, ranks and resume",
-)
+WITH_NUMPY = ("Rows", "Tokens", "Orders", "Mixtures", "Batches, ranks and resume")
 
 
 def run_sections(folder: Path, *names: str) -> dict[str, Any]:

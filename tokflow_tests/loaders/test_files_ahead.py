@@ -22,11 +22,7 @@ from tokflow_tests.object_store import ObjectStore, another_machine
 from tokflow_tests.tiny import build, declare
 from tokflow_tests.waiting import wait_until
 
-FORMATS = {
-    "npy": {"shard_size": 40},
-    "parquet": {"shards": 14},
-    "arrow": {"shards": 14},
-}
+FORMATS = {"npy": {"shard_size": 40}, "parquet": {"shards": 14}, "arrow": {"shards": 14}}
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.randomness import (
-    LIMIT,
-    off_the_most,
-    statistics,
-    statistics_of_two,
-)
+from benchmarks.randomness import LIMIT, off_the_most, statistics, statistics_of_two
 from tokflow.errors import ConfigError
 from tokflow.loaders.orders import InOrder, Order, Shuffled, ShuffledBlocks
 from tokflow.loaders.rows import in_order

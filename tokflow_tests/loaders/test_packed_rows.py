@@ -78,10 +78,7 @@ def test_a_label_is_of_the_document_of_its_input(name: str, tiny: Dataset):
         [A, B, C, EOS, D, EOS, EOS, EOS],
         [F, EOS, EOS, G, H, K, L, EOS],
     ]
-    assert found["labels"].tolist() == [
-        [B, C, EOS, X, EOS, X, X, X],
-        [EOS, X, X, H, K, L, EOS, X],
-    ]
+    assert found["labels"].tolist() == [[B, C, EOS, X, EOS, X, X, X], [EOS, X, X, H, K, L, EOS, X]]
     assert found["segment_ids"].tolist() == [[1, 1, 1, 1, 2, 2, 0, 0], [1, 1, 2, 3, 3, 3, 3, 3]]
     assert found["position_ids"].tolist() == [[0, 1, 2, 3, 0, 1, 0, 0], [0, 1, 0, 0, 1, 2, 3, 4]]
     assert (found["loss_mask"] == (found["labels"] != X)).all()
@@ -111,10 +108,7 @@ def test_labels_go_on_across_documents_where_that_is_asked_for(tiny: Dataset):
 def test_with_a_label_token_every_input_of_a_document_has_its_label(left: Dataset):
     found = rows_of(left, "parquet")[:]
 
-    assert found["input_ids"].tolist() == [
-        [F, EOS, EOS, G, H, K, L],
-        [EOS, EOS, A, B, C, EOS, D],
-    ]
+    assert found["input_ids"].tolist() == [[F, EOS, EOS, G, H, K, L], [EOS, EOS, A, B, C, EOS, D]]
     assert found["labels"].tolist() == [[EOS, X, X, H, K, L, EOS], [X, X, B, C, EOS, X, EOS]]
     assert found["segment_ids"].tolist() == [[1, 1, 2, 3, 3, 3, 3], [0, 0, 1, 1, 1, 1, 2]]
     assert found["position_ids"].tolist() == [[0, 1, 0, 0, 1, 2, 3], [0, 0, 0, 1, 2, 3, 0]]
@@ -165,10 +159,7 @@ def test_where_segments_are_lost_labels_go_on_but_never_into_padding(
         [EOS, EOS, G, H, K, L, EOS, X],
         [B, C, EOS, D, EOS, X, X, X],
     ]
-    assert of_left[:]["labels"].tolist() == [
-        [EOS, EOS, G, H, K, L, EOS],
-        [X, X, B, C, EOS, D, EOS],
-    ]
+    assert of_left[:]["labels"].tolist() == [[EOS, EOS, G, H, K, L, EOS], [X, X, B, C, EOS, D, EOS]]
     with pytest.raises(ConfigError, match=r"fields: segment_ids: .* formats arrow, .*parquet"):
         rows_of(tiny, f"alone-{number}", fields=["segment_ids"])
     with pytest.raises(ConfigError, match="across_documents: expected an export that keeps seg"):

@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.sequences.packing import (
-    PackingConfig,
-    PackingResult,
-    Strategy,
-    pack_spans,
-)
+from tokflow.sequences.packing import PackingConfig, PackingResult, Strategy, pack_spans
 from tokflow_tests.outputs import int64
 
 SIDE_BY_SIDE = ("greedy", "first_fit", "best_fit", "pool")

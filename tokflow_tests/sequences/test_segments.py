@@ -58,17 +58,10 @@ def test_a_document_cut_by_the_edge_starts_again_at_position_zero(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("texts", "packing", "num_sequences", "num_padding"),
-    [
-        (["abcd", "ef"], {}, 2, 0),
-        (["abcde", "f"], {"strategy": "one_document", "pad_id": 0}, 3, 4),
-    ],
+    [(["abcd", "ef"], {}, 2, 0), (["abcde", "f"], {"strategy": "one_document", "pad_id": 0}, 3, 4)],
 )
 def test_the_rows_of_a_file_are_counted(
-    texts: list[str],
-    packing: dict[str, Any],
-    num_sequences: int,
-    num_padding: int,
-    tmp_path: Path,
+    texts: list[str], packing: dict[str, Any], num_sequences: int, num_padding: int, tmp_path: Path
 ):
     packing = {"sequence_length": 4, **packing}
     dataset = declare(tmp_path, {"a.jsonl": texts}, packing=packing)

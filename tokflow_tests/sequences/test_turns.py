@@ -55,9 +55,7 @@ def test_neighbours_of_a_document_are_no_turn_of_it():
     assert mask.turn_counts(whole, first)["num_dropped_turns"] == 1
 
 
-def test_segments_are_counted_alike_however_many_are_read_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_segments_are_counted_alike_however_many_are_read_at_once(monkeypatch: pytest.MonkeyPatch):
     values = np.random.default_rng(0).integers(0, 2, 200)
     mask = SpanMask(mask_of(*values), np.arange(0, 200, 5))
     whole = whole_spans(np.full(40, 5))

@@ -149,10 +149,7 @@ def test_another_seed_or_file_gives_another_draw():
 def test_with_scope_dataset_the_draw_is_over_all_files():
     parts = {"train": {"fraction": 0.5}, "validation": {"fraction": 0.5}}
     whole = part_of(
-        texts_of(*[1] * 10),
-        parts=parts,
-        scope="dataset",
-        position=FilePosition(total_documents=10),
+        texts_of(*[1] * 10), parts=parts, scope="dataset", position=FilePosition(total_documents=10)
     )
 
     halves = [
@@ -289,11 +286,7 @@ def test_every_character_is_in_one_piece_and_in_the_part_of_its_offset(
 def test_the_pieces_of_a_document_are_the_document_and_uncut_ones_are_whole(
     num_chars: list[int], parts: dict
 ):
-    pieces = assign(
-        texts_of(*num_chars),
-        parts=parts,
-        boundary="character",
-    )
+    pieces = assign(texts_of(*num_chars), parts=parts, boundary="character")
 
     assert np.unique(pieces.document).tolist() == list(range(len(num_chars)))
     sums = np.bincount(pieces.document, weights=pieces.num_chars, minlength=len(num_chars))

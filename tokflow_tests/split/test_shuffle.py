@@ -62,5 +62,5 @@ def test_the_seed_remakes_splits_and_no_token(tmp_path: Path):
     plan = make_plan(declared(tmp_path, seed=6))
 
     assert [(item.stage, item.reason) for item in plan.missing if item.name == "x.jsonl"] == [
-        ("split", "config changed (shuffle.seed: 5 to 6)"),
+        ("split", "config changed (shuffle.seed: 5 to 6)")
     ]

@@ -62,10 +62,7 @@ def test_neighbours_of_one_part_are_one_span(tmp_path: Path):
 def test_no_token_is_copied_where_no_document_is_cut(tmp_path: Path):
     split = make_split(tmp_path, split={"parts": {"train": {"fraction": 0.5}}})
 
-    assert sorted(path.name for path in split.folder.iterdir()) == [
-        "_tokflow",
-        "spans.parquet",
-    ]
+    assert sorted(path.name for path in split.folder.iterdir()) == ["_tokflow", "spans.parquet"]
 
 
 def test_a_damaged_file_is_found_though_its_few_rows_are_kept(tmp_path: Path):
@@ -133,10 +130,7 @@ def test_tokens_of_cut_pieces_follow_those_of_the_shard_and_are_taken_with_them(
 
 def test_a_piece_of_no_tokens_at_the_end_of_the_shard_takes_none_of_the_cut_ones(tmp_path: Path):
     split = make_split(
-        tmp_path,
-        ["abcd", ""],
-        tokenizer={"kind": "bytes", "eos": "none"},
-        split=cut_at(0, 1),
+        tmp_path, ["abcd", ""], tokenizer={"kind": "bytes", "eos": "none"}, split=cut_at(0, 1)
     )
 
     assert tokens_by_piece(split, "from_1") == [[*b"bcd"], []]

@@ -1,10 +1,7 @@
 import base64
 import xml.etree.ElementTree as ElementTree
 
-from tokflow.views.picture import (
-    Picture,
-    bars_picture,
-)
+from tokflow.views.picture import Picture, bars_picture
 from tokflow.views.report_page import inline
 
 

@@ -49,11 +49,7 @@ class PickleOptions(ByFileOptions):
 
     shard_size: Size | None = None
     """Most bytes of a dump-<i>.pkl, such as 500MB; default: 10,000 sequences (max_dump_size)."""
-    pad_id: Annotated[
-        int | None,
-        Field(ge=-(2**31), le=2**31 - 1),
-        _WHY_BOUNDED,
-    ] = None
+    pad_id: Annotated[int | None, Field(ge=-(2**31), le=2**31 - 1), _WHY_BOUNDED] = None
     """Token id that fills a row (pad_token); default: as in `packing`."""
 
 

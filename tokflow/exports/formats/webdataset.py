@@ -116,11 +116,7 @@ def finish(parts: Sequence[Part], options: WebdatasetOptions, folder: Path) -> N
 def _sizes(rows: PartRows, options: WebdatasetOptions) -> list[int]:
     row_bytes = 6 * rows.sequence_length + 2 * tarfile.BLOCKSIZE
     return options.sizes(
-        rows.num_sequences,
-        item_bytes=row_bytes,
-        usual=SEQUENCES_PER_FILE,
-        most=MAX_ROWS,
-        rows=rows,
+        rows.num_sequences, item_bytes=row_bytes, usual=SEQUENCES_PER_FILE, most=MAX_ROWS, rows=rows
     )
 
 
