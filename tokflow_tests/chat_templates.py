@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokflow.documents import DocumentsConfig
-from tokflow.tokenizers.chat.formats import Chat
+from tokflow.tokenizers.chat import Chat
 from tokflow.tokenizers.chat.renderer import Renderer
 from tokflow.tokenizers.chat.template import ChatTemplate
 

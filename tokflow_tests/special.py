@@ -16,6 +16,19 @@ import tokenizers
 from tokenizers import AddedToken, models, pre_tokenizers, trainers
 from tokenizers.decoders import ByteLevel
 
+from tokflow.tokenizers.tokenizer import Kind, Tokenizer
+from tokflow_tests.outputs import make_manifest, stored
+
+
+def made_tokenizer(folder: Path, kind: Kind = "file", **fields: Any) -> Tokenizer:
+    """Return a tokenizer whose files are in a folder, apart from any store."""
+    known = dict.fromkeys(("eos_id", "eos_token", "bos_id", "bos_token"))
+    known |= {"fingerprint": "0123456789abcdef", "vocab_size": 2_000, "special_tokens": {}}
+    return Tokenizer(
+        folder=folder, kind=kind, stored=stored(folder, make_manifest()), **{**known, **fields}
+    )
+
+
 LETTERS_CODE = """
 import json
 from transformers import PreTrainedTokenizer

@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tokflow.tokenizers.engines import Encoded, encoded_from_lists
 from tokflow.tokenizers.engines.gate import GatedEngine, open_engine
-from tokflow.tokenizers.engines.protocol import Encoded, encoded_from_lists
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens import encoder

@@ -22,9 +22,9 @@ from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.documents.batch import ParsedBatch
 from tokflow.errors import TokflowError
 from tokflow.store.tables import texts_of
-from tokflow.tokenizers.chat.formats import read_chat
+from tokflow.tokenizers.chat import read_chat
 from tokflow.tokenizers.chat.renderer import Renderer, open_renderer
-from tokflow.tokenizers.engines.protocol import Encoded, ReferenceEngine
+from tokflow.tokenizers.engines import Encoded, ReferenceEngine
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, in_text_of
 from tokflow.tokens.chat import ChatEncoder

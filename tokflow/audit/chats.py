@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.documents import DocumentsConfig
-from tokflow.tokenizers.chat.formats import Chat
+from tokflow.tokenizers.chat import Chat
 from tokflow.tokenizers.chat.frames import Turn
 from tokflow.tokenizers.chat.marks import CharSpan
 from tokflow.tokenizers.chat.renderer import Rendered

@@ -19,9 +19,8 @@ from tokflow.selection.left_out import documents_of, says_no_of
 from tokflow.selection.stage import columns_over
 from tokflow.store.config import relocated
 from tokflow.store.tables import texts_of, to_arrow, to_numpy
-from tokflow.tokens.rejects import rejects_in
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.shard_files import REJECTS_NAME, text_hashes
+from tokflow.tokens.shard_files import REJECTS_NAME, rejects_in, text_hashes
 
 PLACES: Mapping[str, Kind] = {"row": "number", "record": "number"}
 """Columns that an expression may name beside those of `select`."""

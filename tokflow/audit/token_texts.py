@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from tokflow.shown import clipped, printable
-from tokflow.tokenizers.engines.protocol import ReferenceEngine
+from tokflow.tokenizers.engines import ReferenceEngine
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokenizers.vocabulary import token_bytes

@@ -9,8 +9,7 @@ from tokflow.cli.terminal import print_json
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.shown import counted, printable
-from tokflow.tokens.rejects import rejects_in
-from tokflow.tokens.shard_files import REJECTS_NAME
+from tokflow.tokens.shard_files import REJECTS_NAME, rejects_in
 
 
 def main(

@@ -2,7 +2,7 @@
 
 from tokflow.documents.batch import Batch, Reject, Render, Spans
 from tokflow.documents.config import DocumentsConfig, Limit
-from tokflow.documents.file_formats import deciding_fields, format_of, kind_of_files
+from tokflow.documents.formats import deciding_fields, format_of, kind_of_files
 from tokflow.documents.source import DocumentSource, is_accepted
 
 __all__ = [

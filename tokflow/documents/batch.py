@@ -44,16 +44,6 @@ class Spans:
         of_kinds = None if kinds is None else np.array(kinds, dtype=np.int64)
         return cls(offsets, edges[:, 0].copy(), edges[:, 1].copy(), of_kinds)
 
-    @classmethod
-    def joined(cls, spans: Sequence["Spans"]) -> "Spans":
-        """Return the spans of all documents, one after another."""
-        counts = np.concatenate([np.diff(some.offsets) for some in spans])
-        offsets = offsets_of(counts)
-        starts = np.concatenate([some.starts for some in spans])
-        stops = np.concatenate([some.stops for some in spans])
-        kinds = [some.kinds for some in spans if some.kinds is not None]
-        return cls(offsets, starts, stops, np.concatenate(kinds) if kinds else None)
-
     def __getitem__(self, kept: slice) -> "Spans":
         """Return the spans of some documents, end to end."""
         offsets = self.offsets[kept.start : kept.stop + 1]
@@ -100,31 +90,22 @@ class Batch:
         kept: list[Any] = [of if of is None else of[start:end] for of in parts]
         return Batch(*kept)
 
-    def moved(self, rows: int, records: int = 0) -> "Batch":
-        """Return the same batch with `rows` and `records` added to its ordinals."""
-        of_records = None if self.records is None else self.records + records
-        return replace(self, rows=self.rows + rows, records=of_records)
 
-    @staticmethod
-    def joined(batches: Sequence["Batch"]) -> "Batch":
-        """Return the documents of all batches, which are of one dataset, in one."""
-        if len(batches) == 1:
-            return batches[0]
-        joined: list[Any] = []
-        for name in Batch.__slots__:
-            some = [part for batch in batches if (part := getattr(batch, name)) is not None]
-            if not some:
-                joined.append(None)
-            elif isinstance(some[0], np.ndarray):
-                joined.append(np.concatenate(some))
-            elif isinstance(some[0], pa.Array):
-                joined.append(pa.concat_arrays(some))
-            else:
-                joined.append(some[0].joined(some))
-        return Batch(*joined)
+def joined(some: Sequence[Any]) -> Any:
+    """Return batches of one dataset, or what they hold, as one: field by field, end to end."""
+    if len(some) < 2:
+        return some[0] if some else None
+    if isinstance(some[0], np.ndarray):
+        return np.concatenate(some)
+    if isinstance(some[0], pa.Array):
+        return pa.concat_arrays(some)
+    fields = [[getattr(each, name) for each in some] for name in some[0].__slots__]
+    if isinstance(some[0], Spans):
+        fields[0] = [offsets_of(np.concatenate([np.diff(offsets) for offsets in fields[0]]))]
+    return type(some[0])(*(joined([of for of in field if of is not None]) for field in fields))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Reject:
     """A bad document that was set aside; a line of rejects.jsonl."""
 
@@ -166,14 +147,6 @@ class BadDocument(NamedTuple):
     problem: Problem
     record: int | None = None
     """With a transform: the ordinal of the record; None where the row says it."""
-
-    def as_reject(self) -> Reject:
-        """Return the reject that is recorded where the record is set aside."""
-        line, byte_offset = self.place
-        reason = f"expected {self.problem.expected}, found {self.problem.found}"
-        return Reject(
-            row=self.row, line=line, byte_offset=byte_offset, reason=reason, record=self.record
-        )
 
 
 def no_place(row: int) -> Place:
@@ -222,7 +195,9 @@ class ParsedBatch:
             )
             for of in self.bad
         )
-        batch = self.batch.moved(rows, records)
+        batch = replace(self.batch, rows=self.batch.rows + rows)
+        if batch.records is not None:
+            batch = replace(batch, records=batch.records + records)
         return ParsedBatch(batch, bad, left_out=self.left_out + rows, is_uncut=self.is_uncut)
 
 
@@ -241,10 +216,10 @@ def parse(
 ) -> ParsedBatch:
     """Return the documents of consecutive records, of which `columns` hold the fields.
 
-    Each record is one document, its columns joined, or each of its columns is one. A document is
-    bad that is among `problems`, by row, or has a column that is null, invalid UTF-8 or too large.
-    `place` gives the place of a record, `num_chars` the Unicode code points of each column, where
-    they are known to be text, `encoding` that of the file.
+    Each record is one document, its columns joined, or each of its columns is one; a prompt is not
+    in the loss. A document is bad that is among `problems`, by row, or has a column that is null,
+    invalid UTF-8 or too large. `place` gives the place of a record, `num_chars` the Unicode code
+    points of each column, where they are known to be text, `encoding` that of the file.
     """
     num_each = 1 if config.separator_of_columns is not None else len(columns)
     if num_each > 1:
@@ -266,28 +241,27 @@ def parse(
     if num_chars is None:
         num_chars = [num_chars_of(column) for column in texts]
     bad = (BadDocument(row, place(row // num_each), wrong[row]) for row in sorted(wrong))
-    batch = _joined(rows, texts, num_chars, config)
+    batch = Batch(rows, texts[0], num_chars[0])
+    if len(texts) > 1:
+        batch = _joined(batch, texts, num_chars, config)
     return ParsedBatch(batch, tuple(bad), lambda row: place(row // num_each))
 
 
 def _joined(
-    rows: npt.NDArray[np.int64],
+    first: Batch,
     columns: Sequence[pa.LargeStringArray],
     num_chars: Sequence[npt.NDArray[np.int64]],
     config: DocumentsConfig,
 ) -> Batch:
     """Return documents that are each the columns of a row; a prompt is not in the loss."""
-    if len(columns) == 1:
-        return Batch(rows, columns[0], num_chars[0])
     import pyarrow.compute as pc
 
     separator = config.separator_of_columns or ""
     texts = pc.binary_join_element_wise(*columns, texts_of([separator.encode()])[0])
     total = np.sum(num_chars, axis=0) + len(separator) * (len(columns) - 1)
-    if config.prompt is None:
-        return Batch(rows, texts, total)
-    one_each = np.arange(len(rows) + 1, dtype=np.int64)
-    return Batch(rows, texts, total, Spans(one_each, num_chars[0], total))
+    one_each = np.arange(len(first.rows) + 1, dtype=np.int64)
+    spans = None if config.prompt is None else Spans(one_each, num_chars[0], total)
+    return Batch(first.rows, texts, total, spans)
 
 
 def all_bad(problem: Problem, places: Iterable[Place]) -> ParsedBatch:

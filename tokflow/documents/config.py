@@ -65,13 +65,9 @@ class Limit(Config):
 
     def taken(self, counts: Mapping[str, int]) -> dict[str, int]:
         """Return how much of each limit that is set token shards with these counts take."""
-        num_documents = counts["num_documents"]
-        num_documents -= 0 if self.count_empty else counts["num_empty_documents"]
-        taken = {
-            "documents": num_documents,
-            "characters": counts["num_chars"],
-            "tokens": counts["num_tokens"],
-        }
+        num_empty = 0 if self.count_empty else counts["num_empty_documents"]
+        taken = {"documents": counts["num_documents"] - num_empty}
+        taken |= {"characters": counts["num_chars"], "tokens": counts["num_tokens"]}
         return {name: num for name, num in taken.items() if getattr(self, name) is not None}
 
     def check(self) -> None:
@@ -186,10 +182,9 @@ class DocumentsConfig(ChatConfig):
             object.__setattr__(self, "chat_format", None)
         if self.encoding == "utf-8-sig":  # the same, for its mark may be missing
             object.__setattr__(self, "encoding", "utf-8")
-        problems = [self._problems_of_columns(), self._problems_of_format()]
-        if self.model_fields_set & ChatConfig.model_fields.keys():
-            problems.insert(0, self._problems_of_chat(has_text=self.text is not None))
-        for name, expected in chain.from_iterable(problems):
+        is_plain = not self.model_fields_set & ChatConfig.model_fields.keys()
+        of_chat = () if is_plain else self._problems_of_chat(has_text=self.text is not None)
+        for name, expected in chain(of_chat, self._problems()):
             raise ConfigError(
                 where=name,
                 expected=expected,
@@ -284,36 +279,33 @@ class DocumentsConfig(ChatConfig):
         """Documents of a record: one for each of its columns, unless they are joined."""
         return 1 if self.separator_of_columns is not None else len(self.columns)
 
-    def _problems_of_columns(self) -> Iterator[tuple[str, str]]:
-        """Yield wrong fields among those that select what is read, with what each has to be."""
-        columns, kept = self.columns, self.keep_columns
+    def _problems(self) -> Iterator[tuple[str, str]]:
+        """Yield wrong fields, with what each has to be: those that select what is read, then those
+        of the format."""
+        columns, kept, has_transform = self.columns, self.keep_columns, self.transform is not None
         if not self.is_chat and (not columns or "" in columns):
             yield "text", "the name of a column, or several"
         if not self.is_chat and len(set(columns)) < len(columns):
             yield "text", "each column once"
         if self.join is not None and (self.is_chat or len(columns) < 2):
             yield "join", "null, for text is not several columns"
-        if self.transform is None and self.transform_version is not None:
+        if self.transform_version is not None and not has_transform:
             yield "transform_version", "null, for there is no transform"
-        if self.transform is not None and not FUNCTION_NAME.fullmatch(self.transform):
+        if has_transform and not FUNCTION_NAME.fullmatch(str(self.transform)):
             yield "transform", A_FUNCTION
-        if self.transform is not None and self.is_chat and self.messages is None:
+        if has_transform and self.is_chat and self.messages is None:
             yield "transform", "null, or `messages` in place of what names the columns"
-        if self.transform is not None and self.messages is not None:
-            for name in ("system", "tools", "chat_template_kwargs_column"):
-                if getattr(self, name) is not None:
-                    yield name, "null, for the transform returns it with the messages"
-        if isinstance(self.messages, tuple) and (not self.messages or self.transform is None):
+        for name in ("system", "tools", "chat_template_kwargs_column"):
+            if has_transform and self.messages is not None and getattr(self, name) is not None:
+                yield name, "null, for the transform returns it with the messages"
+        if isinstance(self.messages, tuple) and (not self.messages or not has_transform):
             yield "messages", "one field, or fields that a `transform` beside them makes chats of"
-        if self.transform is not None and self.join is not None:
+        if has_transform and self.join is not None:
             yield "join", "null, for the transform gets each column and joins them"
         if "" in kept or len(set(kept)) < len(kept):
             yield "keep_columns", "names of columns, each once"
         if OWN_COLUMNS & {*kept}:
             yield "keep_columns", f"no column that exports have: {', '.join(sorted(OWN_COLUMNS))}"
-
-    def _problems_of_format(self) -> Iterator[tuple[str, str]]:
-        """Yield fields that the format does not have, or that contradict each other."""
         if self.format == "txt" and self.is_chat:
             yield "format", "a format with fields, for documents are chats"
         if self.format == "txt" and self.keep_columns:

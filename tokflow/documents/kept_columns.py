@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tokflow.documents.batch import Batch
 from tokflow.documents.config import KEPT, DocumentsConfig, Limit
-from tokflow.documents.file_formats import format_of, reader_of
+from tokflow.documents.formats import format_of, reader_of
 from tokflow.documents.ranges import OpenRange
 from tokflow.documents.source import DocumentSource
 from tokflow.errors import ConfigError
@@ -118,12 +118,11 @@ def _texts(values: Sequence[str]) -> Sequence[Any]:
             return texts
     except msgspec.DecodeError:
         pass
-    return list(map(_text, values))
-
-
-def _text(value: str) -> Any:
-    try:
-        decoded = msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError):
-        return _LOST
-    return decoded if decoded is None or isinstance(decoded, str) else value
+    found: list[Any] = []
+    for value in values:
+        try:
+            decoded = msgspec.json.decode(value)
+            found.append(decoded if decoded is None or isinstance(decoded, str) else value)
+        except (msgspec.DecodeError, RecursionError):
+            found.append(_LOST)
+    return found

@@ -22,7 +22,7 @@ from tokflow.documents.decoding import (
     read_blocks,
     recoded,
 )
-from tokflow.documents.file_formats import format_of_file, reader_of
+from tokflow.documents.formats import format_of_file, reader_of
 from tokflow.errors import TokflowError
 from tokflow.raw.globs import COMPRESSED_SUFFIXES
 from tokflow.raw.remote_file import stop_reading_ahead

@@ -4,13 +4,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.documents.batch import BadDocument, Batch, ParsedBatch, Reject, Render
+from tokflow.documents.batch import BadDocument, Batch, ParsedBatch, Reject, Render, joined
 from tokflow.documents.config import DocumentsConfig, Limit
-from tokflow.documents.file_formats import reader_of
+from tokflow.documents.formats import reader_of
 from tokflow.documents.ranges import OpenRange, Range, open_range
 from tokflow.documents.transform import Transform
 from tokflow.errors import BadDocumentError, RawFileError, TokflowError
@@ -101,13 +102,13 @@ class DocumentSource:
             waiting.append(batch)
             num_bytes += batch.texts.nbytes  # offsets included, for all texts may be empty
             if num_bytes >= batch_bytes * 3 // 4:
-                joined = Batch.joined(waiting)
+                whole = joined(waiting)
                 waiting, num_bytes = [], 0
                 del batch
-                yield from _cut(joined, batch_bytes)
-                del joined
+                yield from _cut(whole, batch_bytes)
+                del whole
         if waiting:
-            yield from _cut(Batch.joined(waiting), batch_bytes)
+            yield from _cut(joined(waiting), batch_bytes)
 
     def _accepted(
         self,
@@ -135,17 +136,18 @@ class DocumentSource:
                 self.num_left_out += len(found.left_out)
                 self.num_records += found.num_records
                 self.num_uncut_files += found.is_uncut
-                for each in found.bad:
+                for bad in found.bad:
                     num_rejects += 1
+                    line, at = bad.place
                     # Of text that is recoded, offsets are not those of the file.
-                    line = each.place[0], None
-                    bad = each if config.encoding == "utf-8" else each._replace(place=line)
+                    place = line, at if config.encoding == "utf-8" else None
                     if not is_accepted(config, num_rejects=num_rejects):
-                        raise self._error(bad, path)
+                        raise self._error(bad._replace(place=place), path)
                     if on_reject is not None:
-                        on_reject(path, bad.as_reject())
+                        reason = f"expected {bad.problem.expected}, found {bad.problem.found}"
+                        on_reject(path, Reject(bad.row, *place, reason, record=bad.record))
                 if len(found.batch.rows):
-                    yield found.batch.moved(first)
+                    yield replace(found.batch, rows=found.batch.rows + first)
                 del found
             self.num_rows.append(num_rows)
             first += num_rows
@@ -175,7 +177,7 @@ class DocumentSource:
         found: Iterator[ParsedBatch] = read(path, self._config, at_once, self._within)
         rows = records = 0
         found = found if transform is None else map(transform, found)
-        for some in found if render is None else (_rendered(render, each) for each in found):
+        for some in found if render is None else map(render, found):
             numbered = some.moved(rows, records)
             rows, records = rows + some.num_rows, records + some.num_records
             del some  # which keeps the lines
@@ -242,19 +244,6 @@ class DocumentSource:
         return 0 if self._within is None else self._within.num_lines
 
 
-def _rendered(render: Render, found: ParsedBatch) -> ParsedBatch:
-    """Return the documents of chats, with the records that a transform made the chats of."""
-    made = render(found)
-    records = found.batch.records
-    if records is None:
-        return made
-    of_row = dict(zip(found.batch.rows.tolist(), records.tolist(), strict=True))
-    of_batch = np.array([of_row[row] for row in made.batch.rows.tolist()], dtype=np.int64)
-    bad = tuple(of._replace(record=of_row.get(of.row, of.record)) for of in made.bad)
-    batch = replace(made.batch, records=of_batch)
-    return replace(made, batch=batch, bad=bad, left_out=found.left_out)
-
-
 def _limited(
     limit: Limit, parsed: Iterator[ParsedBatch], encode: Encode | None, first_row: int
 ) -> Iterator[ParsedBatch]:
@@ -273,8 +262,9 @@ def _limited(
         end_of_characters, characters = _end(batch.num_chars, characters)
         end = min(end, end_of_characters)
         if tokens is not None and encode is not None and len(batch.rows):
-            batch = _with_tokens(batch.slice(0, end).moved(first_row), tokens, encode)
-            batch = batch.moved(-first_row)
+            batch = replace(batch.slice(0, end), rows=batch.rows[:end] + first_row)
+            batch = _with_tokens(batch, tokens, encode)
+            batch = replace(batch, rows=batch.rows - first_row)
             end_of_tokens, tokens = _end(batch.tokens.num_tokens, tokens)
             end = min(end, end_of_tokens)
         if end <= len(found.batch.rows):
@@ -310,7 +300,8 @@ def _with_tokens(batch: Batch, num_tokens: int, encode: Encode) -> Batch:
     num_left = num_tokens - int(first.tokens.num_tokens.sum())
     if num_left <= 0:
         return first
-    return Batch.joined([first, _with_tokens(batch.slice(half, len(batch.rows)), num_left, encode)])
+    rest = _with_tokens(batch.slice(half, len(batch.rows)), num_left, encode)
+    return cast(Batch, joined([first, rest]))
 
 
 def _cut(batch: Batch, batch_bytes: int) -> Iterator[Batch]:

@@ -1,21 +1,18 @@
 """Documents, or chats, that a user's function makes of records: one, several or none of each."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from types import GeneratorType
 from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.documents.batch import (
     BadDocument,
     Batch,
     ParsedBatch,
-    Place,
     Problem,
     excerpt,
     num_chars_of,
@@ -50,19 +47,31 @@ class Transform:
         texts: list[bytes] = []
         counts: list[int] = []
         bad = [of._replace(record=of.row) for of in found.bad]
-        records = found.batch.rows
+        records, place = found.batch.rows, found.place
         with printing_on_stderr():
             for record, value in zip(records.tolist(), _strings(found.batch.texts), strict=True):
                 made = self._documents(value)
                 if isinstance(made, Problem):
-                    bad.append(BadDocument(record, found.place(record), made, record))
+                    bad.append(BadDocument(record, place(record), made, record))
                     counts.append(-1)
                     continue
                 counts.append(len(made))
                 texts += made
-        made_of = np.array(counts, dtype=np.int64)
-        numbered = _numbered(records, texts_of(texts), made_of, bad, found.num_rows, found.place)
-        return replace(numbered, is_uncut=found.is_uncut)
+        made_of, array = np.array(counts, dtype=np.int64), texts_of(texts)
+        num_each = np.maximum(made_of, 0)  # -1 is bad
+        widths = np.ones(found.num_rows, dtype=np.int64)
+        widths[records] = np.maximum(made_of, 1)
+        first_rows = np.cumsum(widths) - widths
+        nth = np.arange(len(array)) - np.repeat(np.cumsum(num_each) - num_each, num_each)
+        record_of = np.repeat(records, num_each)
+        bad.sort(key=lambda of: of.row)
+        return ParsedBatch(
+            Batch(first_rows[record_of] + nth, array, num_chars_of(array), records=record_of),
+            tuple(of._replace(row=int(first_rows[of.row])) for of in bad),
+            lambda row: place(int(np.searchsorted(first_rows, row, side="right")) - 1),
+            first_rows[records[made_of == 0]],
+            found.is_uncut,
+        )
 
     def _documents(self, value: str) -> list[bytes] | Problem:
         """Return what the function makes of one record, as UTF-8: texts, or of each chat the JSON
@@ -135,31 +144,3 @@ def _strings(texts: pa.LargeStringArray) -> Iterator[str]:
     num_each = 1 + len(texts) * _STRING_BYTES // max(1, texts.nbytes)
     for start in range(0, len(texts), num_each):
         yield from texts.slice(start, num_each).to_pylist()
-
-
-def _numbered(
-    records: npt.NDArray[np.int64],
-    texts: pa.LargeStringArray,
-    counts: npt.NDArray[np.int64],
-    bad: list[BadDocument],
-    num_records: int,
-    place: Callable[[int], Place],
-) -> ParsedBatch:
-    """Return the texts as documents with their rows, of `num_records`, the bad ones included.
-
-    `counts` has how many texts each of `records` became; -1 is bad. `place`: of each record.
-    """
-    num_each = np.maximum(counts, 0)
-    widths = np.ones(num_records, dtype=np.int64)
-    widths[records] = np.maximum(counts, 1)
-    first_rows = np.cumsum(widths) - widths
-    nth = np.arange(len(texts)) - np.repeat(np.cumsum(num_each) - num_each, num_each)
-    record_of = np.repeat(records, num_each)
-    return ParsedBatch(
-        Batch(first_rows[record_of] + nth, texts, num_chars_of(texts), records=record_of),
-        tuple(
-            of._replace(row=int(first_rows[of.row])) for of in sorted(bad, key=lambda of: of.row)
-        ),
-        place=lambda row: place(int(np.searchsorted(first_rows, row, side="right")) - 1),
-        left_out=first_rows[records[counts == 0]],
-    )

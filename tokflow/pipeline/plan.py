@@ -25,7 +25,7 @@ from tokflow.stage import RAW
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
 from tokflow.store.stored_outputs import newest_first, newest_output
 from tokflow.store.versions import changed_since
-from tokflow.tokenizers.reference_version import reference_change
+from tokflow.tokenizers.engines.reference import reference_change
 from tokflow.tokenizers.stage import tokenizer_source
 from tokflow.tokens.stage import TOKENS
 

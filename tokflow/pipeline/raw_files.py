@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tokflow.documents import DocumentsConfig, Limit, format_of
-from tokflow.documents.file_formats import check_columns
+from tokflow.documents.formats import check_columns
 from tokflow.errors import ConfigError, MissingOutputError, RawFileError, first_five, nearest
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import LeftOut, Listing, RawSource, list_raw, partitions_of

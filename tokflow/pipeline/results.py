@@ -19,8 +19,8 @@ from tokflow.split.stage import SPLIT
 from tokflow.stage import RAW
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
-from tokflow.tokens.rejects import REASONS
 from tokflow.tokens.shard import is_shard
+from tokflow.tokens.shard_files import REASONS
 
 SHORT_ROW = 8
 """Tokens of a row; fewer on average are a notice."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tokflow.documents import DocumentsConfig, DocumentSource, Limit, Reject, format_of
 from tokflow.documents.decoding import read_blocks
-from tokflow.documents.file_formats import RECORDS, columns_of, first_records, likely_fields
+from tokflow.documents.formats import RECORDS, columns_of, first_records, likely_fields
 from tokflow.errors import BadDocumentError, ConfigError, first_five
 from tokflow.pipeline.chat_suggestion import chat_fields
 from tokflow.raw import (

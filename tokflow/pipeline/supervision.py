@@ -8,7 +8,7 @@ from tokflow.documents.batch import ParsedBatch
 from tokflow.errors import ConfigError, TokflowError, first_five
 from tokflow.shown import counted
 from tokflow.stage import Graph
-from tokflow.tokenizers.chat.formats import BadChatError, read_chat
+from tokflow.tokenizers.chat import BadChatError, read_chat
 
 
 def check_supervised(graph: Graph, shards: Sequence[Mapping[str, int]]) -> None:

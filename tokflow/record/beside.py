@@ -32,7 +32,7 @@ from tokflow.split.shuffle import shuffled_by
 from tokflow.store.listed_files import CARD_NAME, CROISSANT_NAME, is_as_written, with_digest
 from tokflow.store.manifest import MANIFEST_NAME, checksum, sealed
 from tokflow.store.store import StoredOutput
-from tokflow.tokenizers.reference_version import described
+from tokflow.tokenizers.engines.reference import describe_reference
 
 CARDS_VERSION = 2
 """Raised when the same facts would give other text."""
@@ -164,7 +164,7 @@ def _facts(facts: ExportFacts) -> Iterator[str]:
     yield f"* **Tokenizer**:{tokenizer} {export.vocab_size:,} ids, {export.dtype.name}; {eos}"
     if facts.tokenizer is not None and (of := facts.tokenizer.details.get("reference")):
         libraries = facts.recipes.get("tokens", {}).get("libraries", {})
-        yield f"* **Ids**: those of {described(of, libraries)}"
+        yield f"* **Ids**: those of {describe_reference(of, libraries)}"
     if "source" in names:
         yield f"* **Raw files**: {code(names['source'])}"
     if (length := details.get("sequence_length")) is not None:

@@ -39,8 +39,8 @@ from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.tokenizer import Encoding
-from tokflow.tokens.bos_eos import add_bos_eos
 from tokflow.tokens.encoder import DocumentEncoder, engine_for
+from tokflow.tokens.loss_mask import add_bos_eos
 from tokflow.tokens.stage import BATCH_BYTES
 
 ABOUT = "Which text belongs to {}. It is a table of spans; no token is copied."

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import TokenizerError, shortened
-from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json
-from tokflow.tokenizers.engines.transformers_ import load_pretrained
+from tokflow.tokenizers.engines.hugging_face import (
+    JsonTokenizer,
+    load_pretrained,
+    load_tokenizer_json,
+)
 from tokflow.tokenizers.patterns import describe_splitting, flat_steps
 from tokflow.tokenizers.tokenizer import END_OF_TEXT, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import (

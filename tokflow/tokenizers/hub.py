@@ -8,14 +8,14 @@ model, and for tiktoken's ranks by a split pattern that it takes for every file.
 import fnmatch
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from tokflow.errors import TokenizerError, nearest, shortened
-from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
+from tokflow.tokenizers.engines.gate import AWKWARD_STRINGS
+from tokflow.tokenizers.engines.hugging_face import load_pretrained, without_advice
 from tokflow.tokenizers.engines.reference import MODEL_NAME, SPACE, load_processor
-from tokflow.tokenizers.engines.transformers_ import load_pretrained, without_advice
 from tokflow.tokenizers.patterns import GPT2, GPT2_REGEX, PATTERNS
 from tokflow.tokenizers.tokenizer import GENERATION_NAME, read_ranks, write_encoding
 from tokflow.tokenizers.vocabulary import (
@@ -31,13 +31,6 @@ from tokflow.tokenizers.vocabulary import (
     shown,
     special_fields,
 )
-
-if TYPE_CHECKING:
-    import sentencepiece
-    from transformers import PreTrainedTokenizerBase
-
-
-T = TypeVar("T")
 
 _BESIDE = (
     *("tokenizer_config.json", SPECIAL_MAP_NAME, ADDED_TOKENS_NAME, "chat_template.jinja"),
@@ -125,13 +118,9 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
     try:
         loaded = load_pretrained(folder, trust_remote_code=trust_remote_code)
         backend: Any = getattr(loaded, "backend_tokenizer", None)
-
-        def ids(text: str) -> list[int]:
-            return list(backend.encode(text, add_special_tokens=False).ids)
-
         # Code of its own may do anything, and is asked each time.
         is_known = type(loaded).__module__.startswith("transformers.")
-        is_fast = is_known and backend is not None and find_difference(loaded, ids) is None
+        is_fast = is_known and backend is not None and gives_ids_of(loaded, backend)
     except Exception as error:
         raise refused_name(
             name,
@@ -140,16 +129,8 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
             f"{shown(error)}",
             "name a tokenizer that transformers.AutoTokenizer loads",
         ) from error
-    path = model_file_in(folder)
-    processor = open_model(path) if path else None
-    if path and processor and (difference := find_other_pieces(loaded, processor)):
-        text, found, expected = difference
-        raise refused_name(
-            name,
-            f"the pieces of {path.name}: {text[:40]!r} becomes {expected[:8]}",
-            f"{found[:8]} by {type(loaded).__name__} of the transformers that is installed",
-            _SAVE_BY_ITS_OWN,
-        )
+    if path := model_file_in(folder):
+        _check_pieces(loaded, path, name)
     if backend is not None and is_fast:
         ends = {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
         fields = {**read_config(folder), **ends}
@@ -160,44 +141,32 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
         backend.save(str(folder / "tokenizer.json"))
 
 
-Difference = tuple[str, list[T], list[T]] | None
-"""A text of which two tokenizers make different tokens, and the tokens of both; None if none is."""
-
-
-def find_difference(
-    loaded: "PreTrainedTokenizerBase", encode: Callable[[str], list[int]]
-) -> Difference[int]:
-    """Return the first awkward string of which a class gives other ids than `encode`."""
-    return _first_difference(
-        AWKWARD_STRINGS,
-        lambda text: list(loaded.encode(text, add_special_tokens=False)),
-        encode,
+def gives_ids_of(loaded: Any, backend: Any) -> bool:
+    """Return whether a class of transformers and its fast backend give the same ids of all awkward
+    strings."""
+    return all(
+        list(loaded.encode(text, add_special_tokens=False))
+        == list(backend.encode(text, add_special_tokens=False).ids)
+        for text in AWKWARD_STRINGS
     )
 
 
-def find_other_pieces(
-    loaded: "PreTrainedTokenizerBase", processor: "sentencepiece.SentencePieceProcessor"
-) -> Difference[str]:
-    """Return the first awkward string that a class cuts into other pieces than its model does,
+def _check_pieces(loaded: Any, path: Path, name: str) -> None:
+    """Refuse a class that cuts awkward strings into other pieces than its SentencePiece model does,
     except those with an added token in them."""
     added = list(filter(None, loaded.get_added_vocab()))
-
-    def pieces_of_class(text: str) -> list[str]:
+    processor = open_model(path)
+    for text in AWKWARD_STRINGS if processor else ():
         ids = loaded.encode(text, add_special_tokens=False)
-        return [str(loaded.convert_ids_to_tokens(id_)) for id_ in ids]
-
-    return _first_difference(
-        (text for text in AWKWARD_STRINGS if not any(token in text for token in added)),
-        pieces_of_class,
-        lambda text: [processor.id_to_piece(id_) for id_ in processor.encode(text)],
-    )
-
-
-def _first_difference(
-    strings: Iterable[str], first: Callable[[str], list[T]], second: Callable[[str], list[T]]
-) -> Difference[T]:
-    encoded = ((text, first(text), second(text)) for text in strings)
-    return next((each for each in encoded if each[1] != each[2]), None)
+        found = [str(loaded.convert_ids_to_tokens(id_)) for id_ in ids]
+        expected = [processor.id_to_piece(id_) for id_ in processor.encode(text)]
+        if found != expected and not any(token in text for token in added):
+            raise refused_name(
+                name,
+                f"the pieces of {path.name}: {text[:40]!r} becomes {expected[:8]}",
+                f"{found[:8]} by {type(loaded).__name__} of the transformers that is installed",
+                _SAVE_BY_ITS_OWN,
+            )
 
 
 def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
@@ -300,7 +269,7 @@ def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> Fact
     return facts_of_sentencepiece(folder)
 
 
-def open_model(path: Path) -> "sentencepiece.SentencePieceProcessor | None":
+def open_model(path: Path) -> Any:
     """Return the processor of a file; None where it is no SentencePiece model."""
     try:
         return load_processor(path.read_bytes())
@@ -328,7 +297,20 @@ def _facts_of_ranks(path: Path, content: bytes, *, name: str, pattern: str | Non
             str(error),
             "copy it anew",
         ) from error
-    special = _special_tokens(folder, ranks, name)
+    beside = [
+        (token, id_) for token, id_, _ in listed_tokens(folder) if token.encode() not in ranks
+    ]
+    special = {token: id_ for token, id_ in beside if id_ is not None}
+    taken = {*ranks.values()} & {*special.values()}
+    wrong = [token for token, _ in beside if token not in special]  # they have no id
+    if wrong := wrong or [token for token, id_ in special.items() if id_ in taken]:
+        raise refused_name(
+            name,
+            "an id of its own for each special token, in added_tokens_decoder of "
+            "tokenizer_config.json",
+            ", ".join(shortened([*map(repr, wrong)])),
+            "write their ids there, or remove them",
+        )
     path.unlink()
     write_encoding(
         folder,
@@ -338,23 +320,3 @@ def _facts_of_ranks(path: Path, content: bytes, *, name: str, pattern: str | Non
         special_tokens=special,
     )
     return facts_of_tiktoken(folder)
-
-
-def _special_tokens(folder: Path, ranks: Mapping[bytes, int], name: str) -> dict[str, int]:
-    """Return the tokens that the files beside ranks add, with their ids."""
-    beside = [
-        (token, id_) for token, id_, _ in listed_tokens(folder) if token.encode() not in ranks
-    ]
-    found = {token: id_ for token, id_ in beside if id_ is not None}
-    without_id = [token for token, _ in beside if token not in found]
-    taken = {*ranks.values()} & {*found.values()}
-    if without_id or taken:
-        wrong = without_id or [token for token, id_ in found.items() if id_ in taken]
-        raise refused_name(
-            name,
-            "an id of its own for each special token, in added_tokens_decoder of "
-            "tokenizer_config.json",
-            ", ".join(shortened([*map(repr, wrong)])),
-            "write their ids there, or remove them",
-        )
-    return found

@@ -65,15 +65,11 @@ def check_pattern(pattern: str) -> None:
 def pre_tokenizer_fields(pattern: str) -> dict[str, Any]:
     """Return the `pre_tokenizer` of a tokenizer.json that splits by a pattern, named or not."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    byte_level["use_regex"] = pattern == GPT2
     if pattern == GPT2:
-        return {**byte_level, "use_regex": True}
-    split = {
-        "type": "Split",
-        "pattern": {"Regex": PATTERNS.get(pattern, pattern)},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-    byte_level["use_regex"] = False
+        return byte_level
+    regex = {"Regex": PATTERNS.get(pattern, pattern)}
+    split = {"type": "Split", "pattern": regex, "behavior": "Isolated", "invert": False}
     return {"type": "Sequence", "pretokenizers": [split, byte_level]}
 
 

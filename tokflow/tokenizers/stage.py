@@ -18,8 +18,8 @@ from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_
 from tokflow.store.store import StoredOutput
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.auto_tokenizer import check_added_tokens
-from tokflow.tokenizers.engines.reference import MODEL_NAME
-from tokflow.tokenizers.engines.transformers_ import holds_code
+from tokflow.tokenizers.engines.hugging_face import holds_code
+from tokflow.tokenizers.engines.reference import MODEL_NAME, reference_of
 from tokflow.tokenizers.hub import (
     download_tokenizer,
     facts_of_model_file,
@@ -28,7 +28,6 @@ from tokflow.tokenizers.hub import (
     refuse_code,
     refused_name,
 )
-from tokflow.tokenizers.reference_version import reference_of
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
     GENERATION_NAME,
@@ -37,9 +36,9 @@ from tokflow.tokenizers.tokenizer import (
     TokenizerConfig,
     content_fingerprint,
     is_path,
+    tokenizer_of,
     write_encoding,
 )
-from tokflow.tokenizers.tokenizer import tokenizer_of as open_tokenizer
 from tokflow.tokenizers.training import train_tokenizer
 from tokflow.tokenizers.vocabulary import (
     Facts,
@@ -83,9 +82,7 @@ class TokenizerStage(Stage):
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides, whatever files there are."""
-        return tokenizer_recipe(
-            dataset.of(TokenizerConfig), dataset.of(DocumentsConfig), sizes={}, parents={}
-        )
+        return tokenizer_recipe(dataset.of(TokenizerConfig), dataset.of(DocumentsConfig), {}, {})
 
     def writer(self, making: Making) -> Writer:
         """Return what saves the tokenizer."""
@@ -94,7 +91,7 @@ class TokenizerStage(Stage):
 
     def open(self, stored: StoredOutput, inputs: Opened) -> Tokenizer:
         """Return the tokenizer, whose code may not run."""
-        return open_tokenizer(stored)
+        return tokenizer_of(stored)
 
     def kinds(self, dataset: DatasetConfig, variant: str) -> Sequence[str]:
         """Return the tag of where the tokenizer comes from."""
@@ -211,10 +208,8 @@ def tokenizer_recipe(
         fields["name"] = config.name
     if config.kind == "huggingface":
         fields["trust_remote_code"] = config.trust_remote_code
-        if not parents:
-            fields["revision"] = config.revision
-        if config.named_pattern is not None:
-            fields["pattern"] = config.pattern
+        fields |= {} if parents else {"revision": config.revision}
+        fields |= {"pattern": config.named_pattern} if config.named_pattern is not None else {}
     return Recipe(stage="tokenizer", version=TOKENIZER_VERSION, config=fields, parents=parents)
 
 
@@ -265,7 +260,7 @@ def _make_bytes(source: TokenizerSource, folder: Path) -> Facts:
     return Facts(
         vocab_size=258,
         special_tokens={},  # no text can spell an id past 255
-        named_tokens={name.decode(): id_ for id_, name in BYTES_ENDS.items()},
+        added_tokens={name.decode(): id_ for id_, name in BYTES_ENDS.items()},
         find=lambda name: name.encode()[0] if len(name.encode()) == 1 else None,
         eos_token="<eos>",
         bos_token="<bos>",
@@ -316,7 +311,7 @@ def _make_published(source: TokenizerSource, folder: Path) -> Facts:
         )
         fetched = {"hub_id": name, "commit": commit}
     if (folder / "tokenizer.json").is_file():
-        facts = facts_of_json(folder, origin=fetched)
+        facts = facts_of_json(folder, fetched)
         check_added_tokens(folder, name)
         return facts
     if config.kind == "file":
@@ -333,7 +328,7 @@ def _make_published(source: TokenizerSource, folder: Path) -> Facts:
             return dataclasses.replace(facts_of_model, origin=fetched)
     make_with_transformers(folder, name=name, trust_remote_code=config.trust_remote_code)
     if (folder / "tokenizer.json").is_file():
-        return facts_of_json(folder, origin=fetched)
+        return facts_of_json(folder, fetched)
     return facts_of_transformers(folder, trust_remote_code=config.trust_remote_code, origin=fetched)
 
 
@@ -356,13 +351,10 @@ def _make_sentencepiece(source: TokenizerSource, folder: Path) -> Facts:
 
 
 def _make_trained(source: TokenizerSource, folder: Path) -> Facts:
-    path = folder / "tokenizer.json"
-    trained_on = train_tokenizer(
-        source.raw_files, source.documents.for_training, source.config, path
-    )
-    facts = facts_of_json(folder, origin=trained_on)
-    first = next(iter(source.config.special_tokens), None)
-    return dataclasses.replace(facts, eos_token=first)
+    config, documents = source.config, source.documents.for_training
+    seen = train_tokenizer(source.raw_files, documents, config, folder / "tokenizer.json")
+    first = next(iter(config.special_tokens), None)
+    return dataclasses.replace(facts_of_json(folder, seen), eos_token=first)
 
 
 MAKERS: dict[Kind, Callable[[TokenizerSource, Path], Facts]] = {

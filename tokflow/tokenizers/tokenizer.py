@@ -19,7 +19,7 @@ from tokflow.store.manifest import FileEntry, Manifest, Recipe, damaged
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.urls import is_url
 from tokflow.store.verdicts import read_verdict
-from tokflow.tokenizers.engines.protocol import InText
+from tokflow.tokenizers.engines import InText
 from tokflow.tokenizers.patterns import check_pattern
 
 Kind = Literal["trained", "bytes", "tiktoken", "huggingface", "file", "sentencepiece"]

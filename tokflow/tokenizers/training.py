@@ -15,8 +15,8 @@ from tokflow.pools.pool import Advance
 from tokflow.raw import RawFile
 from tokflow.store.tables import text_buffers
 from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.engines.protocol import panics_as_errors
-from tokflow.tokenizers.engines.tokenizers_ import is_version_1, not_in_version_1
+from tokflow.tokenizers.engines import panics_as_errors
+from tokflow.tokenizers.engines.hugging_face import is_version_1, not_in_version_1
 from tokflow.tokenizers.patterns import (
     BYTE_LETTERS,
     GPT2,
@@ -75,9 +75,9 @@ def _write_text(
     config: TokenizerConfig,
     path: Path,
 ) -> dict[str, int]:
-    most = documents.limit.characters, config.max_characters
-    limits = [limit for limit in most if limit is not None]
+    limits = [of for of in (documents.limit.characters, config.max_characters) if of is not None]
     limit = documents.limit.model_copy(update={"characters": min(limits, default=None)})
+    limited = documents.model_copy(update={"limit": limit})
     seen = {"num_documents": 0, "num_characters": 0, "num_bytes": 0}
     render = open_renderer(documents, None)
     # Control tokens that a chat template writes are no text to find merges in.
@@ -85,9 +85,7 @@ def _write_text(
     control = re.compile(b"|".join(names) or b"(?!)")
     with path.open("wb") as file:
         for key in sorted(raw_files):
-            limited = documents.model_copy(update={"limit": limit})
-            source = DocumentSource([raw_files[key].path], limited)
-            for batch in source.batches(render=render):
+            for batch in DocumentSource([raw_files[key].path], limited).batches(render=render):
                 offsets, data = text_buffers(batch.texts)
                 for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
                     text = data[start:stop].data
@@ -170,9 +168,15 @@ def _train_tokenizers(text: Path, num_merges: int, pattern: str) -> list[tuple[b
     import tokenizers
     from tokenizers import models, pre_tokenizers, trainers
 
+    def documents() -> Iterator[str]:
+        rest = b""
+        with text.open("rb") as file:
+            while block := file.read(READ_BYTES):
+                *whole, rest = (rest + block).split(SEPARATOR)
+                yield from map(bytes.decode, whole)
+
     # `tokenizers` makes a pre-tokenizer from JSON only as part of a whole tokenizer.
-    empty = _tokenizer_json([], [], pattern)
-    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(empty))
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(_tokenizer_json([], [], pattern)))
     tokenizer.model = models.BPE()
     trainer = trainers.BpeTrainer(
         vocab_size=256 + num_merges,
@@ -180,19 +184,7 @@ def _train_tokenizers(text: Path, num_merges: int, pattern: str) -> list[tuple[b
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_read_documents(text), trainer)
-    bytes_of = {letter: byte for byte, letter in enumerate(BYTE_LETTERS)}
+    tokenizer.train_from_iterator(documents(), trainer)
+    byte_of = {letter: byte for byte, letter in enumerate(BYTE_LETTERS)}.__getitem__
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
-    return [
-        (bytes(map(bytes_of.__getitem__, left)), bytes(map(bytes_of.__getitem__, right)))
-        for left, right in merges
-    ]
-
-
-def _read_documents(path: Path) -> Iterator[str]:
-    """Yield the documents that were written one after another with a separator behind each."""
-    rest = b""
-    with path.open("rb") as file:
-        while block := file.read(READ_BYTES):
-            *documents, rest = (rest + block).split(SEPARATOR)
-            yield from (document.decode() for document in documents)
+    return [(bytes(map(byte_of, left)), bytes(map(byte_of, right))) for left, right in merges]

@@ -12,9 +12,13 @@ import msgspec
 
 from tokflow.errors import TokenizerError
 from tokflow.store.integrity import clear_when_damaged
+from tokflow.tokenizers.engines.hugging_face import (
+    holds_code,
+    load_pretrained,
+    load_tokenizer_json,
+    special_tokens,
+)
 from tokflow.tokenizers.engines.reference import MODEL_NAME, SPACE, control_symbols, load_processor
-from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json
-from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
 from tokflow.tokenizers.patterns import BYTE_LETTERS, flat_steps
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
@@ -45,14 +49,14 @@ class Facts:
 
     vocab_size: int
     special_tokens: Mapping[str, int]
-    named_tokens: Mapping[str, int]
-    """The tokens that are made to be EOS or BOS: the special ones and any other added token."""
     find: Callable[[str], int | None]
     """The id of any token of the vocabulary by its name there, None where it has none."""
     eos_token: str | None
     bos_token: str | None
     kind: Kind | None = None
     """The kind of its files, where it is not that of the config."""
+    added_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Tokens that are made to be EOS or BOS, as the special ones are: any other added token."""
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Facts of its making: a hub's commit, how much text was trained on."""
 
@@ -61,18 +65,19 @@ class Facts:
 
         Raises: TokenizerError with the choices where the name is not in the vocabulary.
         """
-        found = None if token is None else self.named_tokens.get(token, self.find(token))
+        named = {**self.added_tokens, **self.special_tokens}
+        found = None if token is None else named.get(token, self.find(token))
         if token is None or found is not None:
             return found
         raise TokenizerError(
             where=f"tokenizer.{role}_token",
-            expected=f"one of {some_names(self.named_tokens)}",
+            expected=f"one of {some_names(named)}",
             found=repr(token),
             remedy="name a token of the vocabulary",
         )
 
 
-def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> Facts:
+def facts_of_json(folder: Path, origin: Mapping[str, Any]) -> Facts:
     """Read from tokenizer.json and what stands beside it which ids and names there are."""
     try:
         loaded = load_tokenizer_json((folder / "tokenizer.json").read_bytes(), "ordinary")
@@ -90,11 +95,11 @@ def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> F
     return Facts(
         vocab_size=max((*loaded.vocabulary().values(), *added), default=0) + 1,
         special_tokens={token.content: id_ for id_, token in added.items() if token.special},
-        named_tokens={token.content: id_ for id_, token in added.items()},
+        added_tokens={token.content: id_ for id_, token in added.items()},
         find=loaded.id_in_model,
         eos_token=roles.get("eos_token"),
         bos_token=roles.get("bos_token"),
-        origin=origin or {},
+        origin=origin,
     )
 
 
@@ -109,7 +114,6 @@ def facts_of_sentencepiece(folder: Path) -> Facts:
     return Facts(
         vocab_size=len(names),
         special_tokens=special,
-        named_tokens=special,
         find={name: id_ for id_, name in names.items()}.get,
         eos_token=roles.get("eos_token", names.get(processor.eos_id())),
         bos_token=roles.get("bos_token", names.get(processor.bos_id())),
@@ -125,7 +129,6 @@ def facts_of_tiktoken(folder: Path) -> Facts:
     return Facts(
         vocab_size=max([*ranks.values(), *special.values()], default=-1) + 1,
         special_tokens=special,
-        named_tokens=special,
         find=lambda name: ranks.get(name.encode()),
         eos_token=roles.get("eos_token", END_OF_TEXT if END_OF_TEXT in special else None),
         bos_token=roles.get("bos_token"),
@@ -144,7 +147,7 @@ def facts_of_transformers(
     return Facts(
         vocab_size=max([*vocab.values(), *added.values(), *special.values()], default=0) + 1,
         special_tokens=special,
-        named_tokens={**added, **special},
+        added_tokens=added,
         find=vocab.get,
         eos_token=loaded.eos_token,
         bos_token=loaded.bos_token,
@@ -302,16 +305,12 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes | None] | None:
     if "ByteLevel" not in types and not types & {"ByteFallback", "Metaspace"}:
         return None
     loaded = load_tokenizer_json((tokenizer.folder / "tokenizer.json").read_bytes(), "ordinary")
-    return _of_loaded(loaded, is_byte_level="ByteLevel" in types)
-
-
-def _of_loaded(loaded: JsonTokenizer, *, is_byte_level: bool) -> list[bytes | None]:
     vocabulary, added = loaded.vocabulary(), loaded.added_tokens()
     byte_of = str.maketrans(dict(zip(BYTE_LETTERS, map(chr, range(256)), strict=True)))
     known = set(BYTE_LETTERS)
     found: list[bytes | None] = [None] * (max((*vocabulary.values(), *added), default=-1) + 1)
     for token, id_ in vocabulary.items():
-        if not is_byte_level:
+        if "ByteLevel" not in types:
             found[id_] = _of_piece(token)
         elif known.issuperset(token):
             found[id_] = token.translate(byte_of).encode("latin-1")

@@ -18,15 +18,15 @@ from tokflow.documents.source import Encode
 from tokflow.errors import BadDocumentError
 from tokflow.store.tables import text_buffers, to_texts
 from tokflow.tokenizers.chat.renderer import Renderer
+from tokflow.tokenizers.engines import InText, any_of
 from tokflow.tokenizers.engines.gate import GatedEngine, open_engine
-from tokflow.tokenizers.engines.protocol import InText, any_of
+from tokflow.tokenizers.engines.hugging_face import JsonTokenizer, load_tokenizer_json
 from tokflow.tokenizers.engines.reference import MODEL_NAME, load_processor
-from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, load_tokenizer_json
 from tokflow.tokenizers.patterns import BYTE_LETTERS, flat_steps
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, in_text_of, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import id_of_unknown
-from tokflow.tokens.bos_eos import TokenBatch, add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
+from tokflow.tokens.loss_mask import TokenBatch, add_bos_eos
 
 
 def engine_for(encoding: Encoding, documents: DocumentsConfig) -> GatedEngine:
@@ -224,10 +224,12 @@ class _Vocabulary:
         self._after = model.get("end_of_word_suffix") or ""
         self._takes_words = bool(model.get("ignore_merges"))
         self._takes_bytes = bool(model.get("byte_fallback"))
-        self._is_spelled = _has_byte_level(fields, "normalizer", "normalizers")
-        self._is_byte_level = self._is_spelled or _has_byte_level(
-            fields, "pre_tokenizer", "pretokenizers"
+        steps = [("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")]
+        is_spelled, is_before = (
+            any(step["type"] == "ByteLevel" for step in flat_steps(fields.get(name), inner))
+            for name, inner in steps
         )
+        self._is_byte_level = is_spelled or is_before
         self._loaded = loaded
         added = loaded.added_tokens().values()
         self._added = any_of(of.content for of in added if in_text == "control" or not of.special)
@@ -237,14 +239,16 @@ class _Vocabulary:
             spells_all = self._takes_bytes and all(map(self._has, map(_byte_token, BYTES_OF_UTF8)))
         self.is_whole = kind in ("BPE", "Unigram") and spells_all
         """True if every text is in its tokens."""
-        self._never = b""
-        """Bytes that are in no token of a byte-level vocabulary."""
-        if self._is_byte_level and not self.is_whole:
+        self._never: bytes | None = None
+        """Bytes that are in no token of a byte-level vocabulary, if each of the others is in all of
+        its places; None where that has to be seen word by word."""
+        if self._is_byte_level and not self.is_whole and not is_spelled:
             names = {*loaded.vocabulary()}
             names.update(BYTE_LETTERS[byte] for of in added for byte in of.content.encode())
             spelled = {*"".join(names)}
-            letters = enumerate(BYTE_LETTERS)
-            self._never = bytes(byte for byte, letter in letters if letter not in spelled)
+            never = [byte for byte, letter in enumerate(BYTE_LETTERS) if letter not in spelled]
+            others = (BYTE_LETTERS[byte] for byte in {*BYTES_OF_UTF8} - {*never})
+            self._never = bytes(never) if all(map(self._is_whole, others)) else None
 
     def _is_whole(self, symbol: str) -> bool:
         """Return whether there is a token of a symbol wherever it stands in a word."""
@@ -254,7 +258,7 @@ class _Vocabulary:
     def num_lost(self, texts: pa.LargeStringArray) -> int:
         """Return the number of bytes of texts in no token: by a table if each byte is in all of its
         places or in none, else word by word."""
-        if not self._is_by_table:
+        if self._never is None:
             return sum(map(self._num_lost_of, texts.to_pylist()))
         if (normalizer := self._library.normalizer) is not None:
             texts = to_texts([normalizer.normalize_str(text) for text in texts.to_pylist()])
@@ -266,30 +270,15 @@ class _Vocabulary:
     def _library(self) -> Any:
         return self._loaded.version_0("gives the words of a text, to count what is lost of it")
 
-    @cached_property
-    def _is_by_table(self) -> bool:
-        return (
-            self._is_byte_level
-            and not self._is_spelled
-            and all(
-                byte in self._never or self._is_whole(BYTE_LETTERS[byte]) for byte in BYTES_OF_UTF8
-            )
-        )
-
     def _num_lost_of(self, text: str) -> int:
-        words = (word for part in self._added.split(text) for word in self._words(part))
+        normalizer, pre_tokenizer = self._library.normalizer, self._library.pre_tokenizer
+        words: list[str] = []  # that the model is given
+        for part in self._added.split(text):
+            of_model = part if normalizer is None else normalizer.normalize_str(part)
+            split = [] if pre_tokenizer is None else pre_tokenizer.pre_tokenize_str(of_model)
+            words += [of_model] if pre_tokenizer is None else [word for word, _ in split]
         lost = [symbol for word in words for symbol in self._lost_of(word)]
         return len(lost) if self._is_byte_level else len("".join(lost).encode())
-
-    def _words(self, text: str) -> Iterator[str]:
-        """Yield the words that the model is given."""
-        normalizer, pre_tokenizer = self._library.normalizer, self._library.pre_tokenizer
-        if normalizer is not None:
-            text = normalizer.normalize_str(text)
-        if pre_tokenizer is None:
-            yield text
-        else:
-            yield from (word for word, _ in pre_tokenizer.pre_tokenize_str(text))
 
     def _lost_of(self, word: str) -> Iterator[str]:
         """Yield the symbols of a word that become no token."""
@@ -302,10 +291,6 @@ class _Vocabulary:
             of_bytes = map(_byte_token, token.encode())
             if not self._has(token) and not (self._takes_bytes and all(map(self._has, of_bytes))):
                 yield symbol
-
-
-def _has_byte_level(fields: Mapping[str, Any], name: str, inner: str) -> bool:
-    return any(step["type"] == "ByteLevel" for step in flat_steps(fields.get(name), inner))
 
 
 def _byte_token(byte: int) -> str:

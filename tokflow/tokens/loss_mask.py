@@ -1,6 +1,8 @@
-"""Character spans -> loss mask: 1 for each token that begins in a span."""
+"""The tokens of a batch: BOS and EOS added, never twice, every one accounted for; and of chats the
+loss mask, 1 for each token that begins in a span of characters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
@@ -13,13 +15,140 @@ import pyarrow as pa
 from tokflow.documents import Spans
 from tokflow.errors import TokenizerError
 from tokflow.store.integrity import clear_when_damaged
-from tokflow.store.tables import offsets_of, text_buffers, to_arrow, to_numpy
-from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_lists
+from tokflow.store.tables import offsets_of, text_buffers, to_arrow
+from tokflow.tokenizers.engines import Encoded, InText, encoded_from_lists
+from tokflow.tokenizers.engines.hugging_face import load_tokenizer_json
 from tokflow.tokenizers.engines.reference import MODEL_NAME, SentencePieceEngine
-from tokflow.tokenizers.engines.tokenizers_ import load_tokenizer_json
 from tokflow.tokenizers.patterns import flat_steps
-from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json
+from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import read_config, token_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMarks:
+    """Loss mask and endings of a batch of chats, before BOS and EOS are added."""
+
+    loss_mask: npt.NDArray[np.uint8]
+    """Shape (num_tokens,): 1 where the token is supervised."""
+    is_ended: npt.NDArray[np.bool_]
+    """Shape (num_documents,): True if the last token that is not white space is EOS."""
+    is_supervised_to_its_end: npt.NDArray[np.bool_]
+    """Shape (num_documents,): True if a loss span reaches the end, ignoring white space."""
+    counts: npt.NDArray[np.int64]
+    """Shape (num_documents, 1 or more): tokens without loss that reach into a loss span; where a
+    chat template wrote the text, also tokens of each of `ROLES`."""
+    is_rendered: bool
+    """True if a chat template wrote the text: BOS and EOS can stand anywhere in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """The tokens of a batch with BOS and EOS, documents end to end."""
+
+    token_ids: npt.NDArray[np.unsignedinteger]
+    """Shape (num_tokens,), of the tokenizer's dtype."""
+    num_tokens: npt.NDArray[np.int64]
+    """Shape (num_documents,)."""
+    loss_mask: npt.NDArray[np.uint8] | None = None
+    """Shape (num_tokens,); None where every token is supervised."""
+    chat_counts: npt.NDArray[np.int64] | None = None
+    """The `counts` of `ChatMarks`; None where every token is supervised."""
+
+    def __getitem__(self, kept: slice) -> "TokenBatch":
+        """Return the tokens of some documents, end to end."""
+        first, num_tokens = int(self.num_tokens[: kept.start].sum()), self.num_tokens[kept]
+        tokens = slice(first, first + int(num_tokens.sum()))
+        mask, counts = self.loss_mask, self.chat_counts
+        return TokenBatch(
+            self.token_ids[tokens],
+            num_tokens,
+            None if mask is None else mask[tokens],
+            None if counts is None else counts[kept],
+        )
+
+
+def add_bos_eos(
+    encoded: Encoded,
+    encoding: Encoding,
+    *,
+    chat: ChatMarks | None = None,
+    name: Callable[[int], str] = "document {:,}".format,
+) -> TokenBatch:
+    """Return the tokens of a batch with the BOS and EOS of `encoding`.
+
+    Where texts can contain control tokens, or a chat template writes them, a document that begins
+    with BOS or ends with EOS gets no second one; anywhere else such an id in a text is an error,
+    so that there is one EOS per document; without `eos_of_empty` a document of no tokens has
+    neither. `name`: names a document in errors, by its index. An EOS that is added to a chat is
+    supervised if the text is to its end; BOS is not.
+
+    Raises: TokenizerError; also where an id is not below vocab_size: nothing ever wraps.
+    """
+    sizes, ids = np.diff(encoded.offsets), (encoding.bos_id, encoding.eos_id)
+    is_taken = (sizes > 0) | encoding.config.eos_of_empty
+    is_added = np.stack([is_taken & (id_ is not None) for id_ in ids], axis=1)
+    is_control = encoding.config.special_tokens_in_text == "control"
+    can_be_in_text = is_control or (chat is not None and chat.is_rendered)
+    _check_ids(encoded, encoding, name, can_be_in_text=can_be_in_text)
+    if can_be_in_text:
+        is_ended = _is_at(encoded, encoded.offsets[1:] - 1, encoding.eos_id)
+        if encoding.bos_id == encoding.eos_id:  # one token is not both
+            is_ended &= sizes > 1
+        if chat is not None:
+            is_ended |= chat.is_ended
+        is_begun = _is_at(encoded, encoded.offsets[:-1], encoding.bos_id)
+        is_added &= ~np.stack([is_begun, is_ended], axis=1)
+    at = np.stack([encoded.offsets[:-1], encoded.offsets[1:]], axis=1)[is_added]
+    added = np.broadcast_to([id_ or 0 for id_ in ids], is_added.shape)[is_added]
+    token_ids = np.insert(encoded.token_ids.astype(encoding.tokenizer.dtype, copy=False), at, added)
+    num_tokens = sizes + is_added.sum(axis=1)
+    if chat is None:
+        return TokenBatch(token_ids, num_tokens)
+    of_eos = chat.is_supervised_to_its_end
+    supervised = np.stack([np.zeros_like(of_eos), of_eos], axis=1)[is_added]
+    loss_mask = np.insert(chat.loss_mask, at, supervised)
+    return TokenBatch(token_ids, num_tokens, loss_mask, chat.counts)
+
+
+def _check_ids(
+    encoded: Encoded, encoding: Encoding, name: Callable[[int], str], *, can_be_in_text: bool
+) -> None:
+    """Refuse ids past the vocabulary and, unless they can be there, EOS or BOS in a text."""
+    tokenizer, token_ids = encoding.tokenizer, encoded.token_ids
+    if len(token_ids) and (largest := int(token_ids.max())) >= tokenizer.vocab_size:
+        raise TokenizerError(
+            where=f"tokenizer {tokenizer.fingerprint[:7]}",
+            expected=f"ids below vocab_size {tokenizer.vocab_size:,} ({tokenizer.dtype.name})",
+            found=f"id {largest:,}",
+            remedy="the tokenizer's files disagree with its engine; "
+            "set tokenizer.engine: reference and report it",
+        )
+    for role, token_id, token, what in (
+        ("eos", encoding.eos_id, tokenizer.eos_token, "ends"),
+        ("bos", encoding.bos_id, tokenizer.bos_token, "begins"),
+    ):
+        if can_be_in_text or token_id is None or not (is_it := token_ids == token_id).any():
+            continue
+        position = int(np.argmax(is_it))
+        document = int(np.searchsorted(encoded.offsets, position, side="right")) - 1
+        raise TokenizerError(
+            where=name(document),
+            expected=f"the {role.upper()} id {token_id:,} ({token!r}), which {what} a document, "
+            "nowhere in its text",
+            found=f"it as token {position - int(encoded.offsets[document]):,} of the text",
+            remedy=f"set tokenizer.{role}_token to a token that occurs in no text, or "
+            "tokenizer.special_tokens_in_text: control to accept it",
+        )
+
+
+def _is_at(
+    encoded: Encoded, positions: npt.NDArray[np.int64], token_id: int | None
+) -> npt.NDArray[np.bool_]:
+    """Return for which documents the token at a position is `token_id`; False for empty ones."""
+    is_it = (np.diff(encoded.offsets) > 0) & (token_id is not None)
+    is_it[is_it] = encoded.token_ids[positions[is_it]] == token_id
+    return is_it
+
 
 CharStarts = npt.NDArray[np.int64]
 """Shape (num_tokens,): code points of its text before the character that a token begins in."""
@@ -86,10 +215,23 @@ class TokenPlaces:
         self._tokenizer = tokenizer
         is_bytes, self._is_normalised = tokenizer.kind in ("bytes", "tiktoken"), False
         if not is_bytes:
-            is_bytes, self._is_normalised = _are_bytes(scan_tokenizer_json(tokenizer.folder))
+            fields = scan_tokenizer_json(tokenizer.folder)
+            model, before = fields.get("model") or {}, fields.get("pre_tokenizer")
+            steps = flat_steps(before, "pretokenizers")
+            normalizers = flat_steps(fields.get("normalizer"), "normalizers")
+            self._is_normalised = bool(normalizers)
+            is_bytes = (
+                "merges" in model  # those of GPT-2 have no type
+                and any(step["type"] == "ByteLevel" for step in steps)
+                and not any(step.get("add_prefix_space") for step in steps)
+                and not (model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"))
+                and all(of["type"] in _UNICODE_FORMS for of in normalizers)
+            )
         found = token_bytes(tokenizer) if is_bytes else None
         self._bytes = None if found is None else [of or b"" for of in found]
         """The bytes of text that each id stands for; None where tokens are no bytes of the text."""
+        self.is_lossless = found is not None and not self._is_normalised
+        """True if tokens are the bytes of the text, which the tokenizer leaves as it is."""
         tokens = self._bytes or []
         self._num_bytes = np.array([len(of) for of in tokens], dtype=np.int64)
         # Bytes 0b10xxxxxx go on with a character, all others begin one.
@@ -99,11 +241,6 @@ class TokenPlaces:
         self._goes_on = np.array([b"\x80" <= of[:1] < b"\xc0" for of in tokens], dtype=np.int64)
         """1 where an id begins inside a character."""
         self._library = cache(self._open_library)
-
-    @property
-    def is_lossless(self) -> bool:
-        """True if tokens are the bytes of the text, which the tokenizer leaves as it is."""
-        return self._bytes is not None and not self._is_normalised
 
     def spans(self, texts: pa.LargeStringArray, encoded: Encoded, *, in_text: InText) -> TokenChars:
         """Return the characters of the tokens of the texts, which were encoded with `in_text`.
@@ -117,30 +254,25 @@ class TokenPlaces:
         """
         if self._bytes is None:
             return self._by_offsets(texts, encoded, in_text)
-        spans, is_exact = self._by_bytes(texts, encoded)
-        if self._is_normalised:
-            is_exact &= _is_joined(self._bytes, texts, encoded)
-        if not is_exact.all():
-            wrong = np.flatnonzero(~is_exact)
-            ids = encoded_from_lists([encoded.document(int(index)) for index in wrong])
-            is_wrong = np.repeat(~is_exact, np.diff(encoded.offsets))
-            spans[is_wrong] = self._by_offsets(texts.take(to_arrow(wrong)), ids, in_text)
-        return spans
-
-    def _by_bytes(
-        self, texts: pa.LargeStringArray, encoded: Encoded
-    ) -> tuple[TokenChars, npt.NDArray[np.bool_]]:
-        """Return the characters of tokens that are bytes of the text; of which documents they are,
-        as far as their number tells."""
         ids, offsets = encoded.token_ids, encoded.offsets
-        sizes = self._num_bytes[ids]
-        byte_offsets, _ = text_buffers(texts)
+        sizes, (byte_offsets, data) = self._num_bytes[ids], text_buffers(texts)
         is_exact = np.diff(offsets_of(sizes)[offsets]) == np.diff(byte_offsets)
         is_exact &= np.diff(offsets_of(sizes == 0)[offsets]) == 0
         begun = offsets_of(self._num_begun[ids])
         first = np.repeat(begun[offsets[:-1]], np.diff(offsets))
         spans = np.stack([begun[:-1] - first - self._goes_on[ids], begun[1:] - first], axis=1)
-        return spans, is_exact
+        if self._is_normalised:
+            pairs = zip(encoded.documents(), pairwise(byte_offsets.tolist()), strict=True)
+            is_exact &= [
+                b"".join(map(self._bytes.__getitem__, of.tolist())) == data.data[start:stop]
+                for of, (start, stop) in pairs
+            ]
+        if not is_exact.all():
+            wrong = np.flatnonzero(~is_exact)
+            alone = encoded_from_lists([encoded.document(int(index)) for index in wrong])
+            is_wrong = np.repeat(~is_exact, np.diff(encoded.offsets))
+            spans[is_wrong] = self._by_offsets(texts.take(to_arrow(wrong)), alone, in_text)
+        return spans
 
     def _by_offsets(
         self, texts: pa.LargeStringArray, encoded: Encoded, in_text: InText
@@ -191,38 +323,5 @@ def places_of(tokenizer: Tokenizer) -> TokenPlaces:
 clear_when_damaged.append(places_of.cache_clear)
 
 
-def _is_joined(
-    bytes_of: Sequence[bytes], texts: pa.LargeStringArray, encoded: Encoded
-) -> npt.NDArray[np.bool_]:
-    """Return which documents are what their tokens stand for, end to end."""
-    of_tokens = [b"".join([bytes_of[id_] for id_ in ids.tolist()]) for ids in encoded.documents()]
-    offsets, data = text_buffers(texts)
-    of_texts = (data.data[start:stop] for start, stop in pairwise(offsets.tolist()))
-    pairs = zip(of_tokens, of_texts, strict=True)
-    return np.array([one == other for one, other in pairs], dtype=np.bool_)
-
-
-def _are_bytes(fields: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Return whether the tokens of a tokenizer.json are bytes of the text, and whether only where
-    the tokenizer does not normalise it."""
-    model, normalizer = fields.get("model") or {}, fields.get("normalizer")
-    before = flat_steps(fields.get("pre_tokenizer"), "pretokenizers")
-    are_bytes = (
-        "merges" in model  # those of GPT-2 have no type
-        and any(step["type"] == "ByteLevel" for step in before)
-        and not any(step.get("add_prefix_space") for step in before)
-        and not (model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"))
-    )
-    steps = flat_steps(normalizer, "normalizers")
-    return are_bytes and all(of["type"] in _UNICODE_FORMS for of in steps), bool(steps)
-
-
 _UNICODE_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 """Normalizers that leave a part of a text as it is where they leave the text."""
-
-
-def chars_without_white_space_at_end(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
-    """Return the code points of each text up to its last that is no white space."""
-    import pyarrow.compute as pc  # 0.06 s that other datasets need not pay
-
-    return np.asarray(to_numpy(pc.utf8_length(pc.utf8_rtrim_whitespace(texts))))

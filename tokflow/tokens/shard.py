@@ -19,14 +19,14 @@ from tokflow.store.tables import read_table, repeated, to_arrow, to_numpy, to_te
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.chat.template import stop_tokens
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens.bos_eos import TokenBatch
+from tokflow.tokens.loss_mask import TokenBatch
 from tokflow.tokens.shard_files import (
     DOCUMENTS_NAME,
     KEPT_NAME,
     LOSS_MASK_NAME,
     TOKENS_NAME,
     may_have_segments,
-    names_in_segments,
+    segment_name,
 )
 from tokflow.tokens.token_source import TokenSource, mapped
 
@@ -81,7 +81,8 @@ class TokenShard(InStore):
 
     def names(self, name: str) -> list[str]:
         """Return the names of a file in all segments; `[name]` for a shard that is one segment."""
-        return names_in_segments(name, self.manifest)
+        segments = range(len(self.manifest.details.get("segments", [])))
+        return [segment_name(name, number) for number in segments] or [name]
 
     def tokens(self, *, is_lazy: bool = False) -> TokenSource:
         """Return the token ids, memory-mapped read-only; (num_tokens,). `is_lazy`: for a `read` of

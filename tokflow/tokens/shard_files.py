@@ -9,9 +9,11 @@ Rows, characters and tokens count from the beginning of the segment; so do, unti
 joined, the rows and the lines of rejects.
 """
 
+import dataclasses
 import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -32,8 +34,7 @@ from tokflow.store.store import StoredOutput
 from tokflow.store.streams import HashedWriter
 from tokflow.store.tables import TableWriter, make_table, offsets_of, text_buffers
 from tokflow.tokenizers.chat.renderer import CHAT_COUNTS, ROLES
-from tokflow.tokens.bos_eos import TokenBatch
-from tokflow.tokens.rejects import REASONS, reject_line, rejects_by_reason
+from tokflow.tokens.loss_mask import TokenBatch
 
 DOCUMENTS_SCHEMA = pa.schema(
     pa.field(name, pa.binary(16) if name == "text_hash" else pa.int64(), nullable=False)
@@ -88,12 +89,6 @@ def segment_name(name: str, segment: int | None) -> str:
     return f"{stem}-{segment:05d}.{suffix}"
 
 
-def names_in_segments(name: str, manifest: Manifest) -> list[str]:
-    """Return the names of a file of a shard in all segments; `[name]` where it is one segment."""
-    segments = manifest.details.get("segments", [])
-    return [segment_name(name, number) for number in range(len(segments))] or [name]
-
-
 class ShardWriter:
     """The open files of a token shard, or of one segment of it, with counts of what went in."""
 
@@ -111,8 +106,7 @@ class ShardWriter:
         self._path = {name: folder / segment_name(name, segment) for name in FILE_NAMES}
         self._schema = DOCUMENTS_SCHEMA if documents.transform is None else RECORDS_SCHEMA
         self.kept = KeptColumns(source, documents) if documents.keep_columns else None
-        has_loss_mask = documents.is_chat
-        names = [TOKENS_NAME, *([LOSS_MASK_NAME] if has_loss_mask else [])]
+        names = [TOKENS_NAME, *([LOSS_MASK_NAME] if documents.is_chat else [])]
         self._files = {name: opened.enter_context(HashedWriter(self._path[name])) for name in names}
         schemas = {DOCUMENTS_NAME: self._schema}
         schemas |= {} if self.kept is None else {KEPT_NAME: self.kept.schema}
@@ -124,7 +118,7 @@ class ShardWriter:
         self._of_chats = CHAT_COUNTS if documents.is_rendered else ()
         roles = ROLES if documents.is_rendered else ()
         self._of_tokens = ["boundary_tokens", *(f"{role}_tokens" for role in roles)]
-        if has_loss_mask:
+        if documents.is_chat:
             names += ["loss_tokens", "documents_without_loss", *self._of_tokens, *self._of_chats]
         self.counts = {f"num_{name}": 0 for name in names}
         self.num_eos = 0
@@ -238,21 +232,11 @@ def may_have_segments(raw: RawPartition, documents: DocumentsConfig) -> bool:
     """Return whether the token shard of files of these names and sizes may have segments."""
     if len(raw.files) == 1:
         return is_large(*next(iter(raw.sizes.items())), documents)
-    return sum(_text_bytes(raw, documents)) > WHOLE_RANGES * ranges.RANGE_BYTES
+    return sum(text_bytes(raw, documents)) > WHOLE_RANGES * ranges.RANGE_BYTES
 
 
-def segments_of(raw: RawPartition, documents: DocumentsConfig, shard: Recipe) -> list[ShardSegment]:
-    """Return the segments that a token shard is made of; none where it is made as a whole."""
-    if not may_have_segments(raw, documents):
-        return []
-    if len(raw.files) == 1:
-        found = ranges.ranges_of(raw.paths[0], documents, range_bytes=ranges.RANGE_BYTES)
-    else:  # of files
-        found = ranges.gathered(_text_bytes(raw, documents), ranges.RANGE_BYTES)
-    return [ShardSegment(number, each, shard) for number, each in enumerate(found)]
-
-
-def _text_bytes(raw: RawPartition, documents: DocumentsConfig) -> list[int]:
+def text_bytes(raw: RawPartition, documents: DocumentsConfig) -> list[int]:
+    """Return about how much text each raw file of a partition holds."""
     return [ranges.text_bytes_of(*size, documents) for size in raw.sizes.items()]
 
 
@@ -271,14 +255,12 @@ def join_segments(
     `documents.max_rejects`; CorruptOutputError where a file of them is damaged.
     """
     counts: Counter[str] = Counter()
-    for segment in segments:
-        counts.update(segment.manifest.counts)
-    files = {}
-    rejects = _rejects(segments, raw, documents)
-    if rejects:
+    files, kept = {}, [_kept(segment.manifest.counts) for segment in segments]
+    if rejects := _rejects(segments, kept, raw, documents):
         (folder / REJECTS_NAME).write_bytes(rejects)
         files[REJECTS_NAME] = checksum(folder / REJECTS_NAME)
     for number, segment in enumerate(segments):
+        counts.update(segment.manifest.counts)
         for name, entry in segment.manifest.files.items():
             if name != segment_name(REJECTS_NAME, number):
                 segment.link(name, folder / name)
@@ -288,7 +270,7 @@ def join_segments(
         dataset=segments[0].manifest.dataset,
         partition=raw.key,
         counts=dict(counts),
-        details=_details(segments),
+        details=_details([segment.manifest.details for segment in segments], kept),
         files=files,
     )
     runs = [segment.run() for segment in segments]
@@ -298,12 +280,11 @@ def join_segments(
     write_manifest(folder, manifest, run=run_facts(raw, engines, reason, counts, seconds))
 
 
-def _details(segments: Sequence[StoredOutput]) -> dict[str, Any]:
+def _details(each: Sequence[Mapping[str, Any]], kept: list[dict[str, int]]) -> dict[str, Any]:
     """Return the counts of each segment and, for a group, all raw files without repetition."""
-    each = [segment.manifest.details for segment in segments]
-    details = {**each[0], "segments": [_kept(segment) for segment in segments]}
     digests = "".join(of[TEXT_DIGEST] for of in each)
-    details[TEXT_DIGEST] = xxhash.xxh3_128_hexdigest(bytes.fromhex(digests))
+    digest = xxhash.xxh3_128_hexdigest(bytes.fromhex(digests))
+    details = {**each[0], "segments": kept, TEXT_DIGEST: digest}
     details |= rejects_by_reason(of.get(REASONS, {}) for of in each)
     if "files" in details:
         files: dict[str, dict[str, Any]] = {}
@@ -311,31 +292,32 @@ def _details(segments: Sequence[StoredOutput]) -> dict[str, Any]:
             known = files.setdefault(file["raw_file"], {**file, "num_rows": 0})
             known["num_rows"] += file["num_rows"]
         details["files"] = list(files.values())
-        for kept in details["segments"] if len(files) > 1 else ():
-            kept.pop("num_records", None)  # records count from the beginning of their file
+        for of in kept if len(files) > 1 else ():
+            of.pop("num_records", None)  # records count from the beginning of their file
     del details[NUM_LINES]
     return details
 
 
-def _kept(segment: StoredOutput) -> dict[str, int]:
-    counts = segment.manifest.counts
+def _kept(counts: Mapping[str, int]) -> dict[str, int]:
     num_rows = counts["num_documents"] + counts["num_rejects"] + counts.get("num_left_out", 0)
     return {"num_rows": num_rows, **{name: counts[name] for name in KEPT if name in counts}}
 
 
 def _rejects(
-    segments: Sequence[StoredOutput], raw: RawPartition, documents: DocumentsConfig
+    segments: Sequence[StoredOutput],
+    kept: Sequence[Mapping[str, int]],
+    raw: RawPartition,
+    documents: DocumentsConfig,
 ) -> bytes:
     """Return the lines of all rejects; refuse too many, as reading the whole file would have."""
     rejects: list[Reject] = []
     num_rows = num_lines = num_records = 0
-    for number, segment in enumerate(segments):
+    for number, (segment, counts) in enumerate(zip(segments, kept, strict=True)):
         name = segment_name(REJECTS_NAME, number)
         if name in segment.manifest.files:
             lines = segment.file(name).read_bytes().splitlines()
-            found = [Reject(**json.loads(line)) for line in lines]
             of_file = (0, 0, 0) if len(raw.files) > 1 else (num_rows, num_lines, num_records)
-            rejects += [each.moved(*of_file) for each in found]
+            rejects += [Reject(**json.loads(line)).moved(*of_file) for line in lines]
         if not is_accepted(documents, num_rejects=len(rejects)):
             raise BadDocumentError(
                 where=raw.key if len(raw.files) > 1 else raw.paths[0],
@@ -345,7 +327,6 @@ def _rejects(
                 path=raw.paths[0],
                 row=rejects[-1].row,
             )
-        counts = _kept(segment)
         num_rows += counts["num_rows"]
         num_records += counts.get("num_records", 0)
         num_lines += segment.manifest.details[NUM_LINES]
@@ -365,3 +346,49 @@ def run_facts(
         # A remote file is fetched while it is read, and has no path.
         "raw_paths": [None if of.remote else str(of.path.absolute()) for of in raw.files],
     }
+
+
+def rejects_in(lines: bytes, raw_file: str) -> list[dict[str, Any]]:
+    """Return the fields of the rejects in rejects.jsonl; `raw_file`: that of those that name none,
+    for there is one."""
+    return [{"raw_file": raw_file, **json.loads(line)} for line in lines.splitlines()]
+
+
+REASONS = "rejects"
+"""The name of the reasons in the details of a manifest: numbers by reason."""
+
+MAX_REASONS = 20
+
+OTHERS = "other reasons"
+"""Name for all reasons past the `MAX_REASONS` most frequent ones."""
+
+_VALUES = re.compile(r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|\d[\d,.]*""")
+"""Quoted values and numbers, which differ between two rejects of one reason."""
+
+
+def reject_line(reject: Reject) -> bytes:
+    """Return the line of a reject in rejects.jsonl, with its raw file if there is a group, and its
+    record if there is a transform."""
+    left_out = {name for name in ("raw_file", "record") if getattr(reject, name) is None}
+    fields = {name: of for name, of in dataclasses.asdict(reject).items() if name not in left_out}
+    return json.dumps(fields).encode() + b"\n"
+
+
+def rejects_by_reason(counts: Iterable[Mapping[str, int]]) -> dict[str, Any]:
+    """Return numbers by reason, added up, as the details of a manifest: the most frequent first,
+    and one number for all rare ones; none where nothing was rejected."""
+    counted = Counter[str]()
+    for each in counts:
+        counted.update(each)
+    num_others = counted.pop(OTHERS, 0)
+    ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+    num_others += sum(num for _, num in ordered[MAX_REASONS:])
+    reasons = dict(ordered[:MAX_REASONS]) | ({OTHERS: num_others} if num_others else {})
+    return {REASONS: reasons} if reasons else {}
+
+
+def reason_of(text: str) -> str:
+    """Return the part of a reject's text that all rejects of one reason share: of `expected a
+    string in 'text', found the number 5` the words `a string in 'text', found the number …`."""
+    expected, comma, found = text.removeprefix("expected ").partition(", found ")
+    return f"{expected}{comma}{_VALUES.sub('…', found).partition(' (')[0]}"

@@ -28,10 +28,9 @@ from tokflow.store.store import StoredOutput
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig
-from tokflow.tokens.bos_eos import TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
+from tokflow.tokens.loss_mask import TokenBatch
 from tokflow.tokens.prefetch import in_order, read_ahead
-from tokflow.tokens.rejects import reason_of, rejects_by_reason
 from tokflow.tokens.shard import TokenShard, tokens_recipe
 from tokflow.tokens.shard_files import (
     LOSS_MASK_NAME,
@@ -43,9 +42,10 @@ from tokflow.tokens.shard_files import (
     bytes_of,
     join_segments,
     may_have_segments,
-    names_in_segments,
+    reason_of,
+    rejects_by_reason,
     run_facts,
-    segments_of,
+    text_bytes,
 )
 
 ABOUT = """\
@@ -111,17 +111,68 @@ class TokensWriter(Writer):
             recipe=recipe,
             dataset=self.dataset,
             partition=raw.key,
-            counts=_counts(documents, source, encoder, writer, num_rejects=len(rejects)),
-            details=_details(encoding, raw, source, writer, rejects, is_segment=share is not None),
+            counts={**self._counts(source, encoder, writer), "num_rejects": len(rejects)},
+            details={
+                **self._details(source, writer),
+                **({NUM_LINES: source.num_lines} if share else {}),
+                **rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]),
+            },
             files=writer.entries(rejects),
         )
         seconds, engine = time.perf_counter() - started, encoder.engine
         facts = run_facts(raw, engine.name, engine.reason, manifest.counts, seconds)
         write_manifest(folder, manifest, run=facts)
 
+    def _counts(
+        self, source: DocumentSource, encoder: DocumentEncoder, writer: ShardWriter
+    ) -> dict[str, int]:
+        encoding, counts = self.encoding, {**writer.counts, **encoder.lost}
+        counts["num_special_tokens_in_text"] = encoder.num_special_tokens
+        if encoding.eos_id is not None:
+            without_eos = 0 if encoding.config.eos_of_empty else writer.num_without_tokens
+            of_each = 1 + (encoding.bos_id == encoding.eos_id)  # two where BOS has the same id
+            ending = of_each * (counts["num_documents"] - without_eos)
+            counts |= {"num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
+        if self.documents.transform is not None:
+            counts |= {"num_records": source.num_records, "num_left_out": source.num_left_out}
+        if writer.kept is not None:
+            counts["num_lost_values"] = writer.kept.num_lost_values
+        if self.documents.document_per == "separator":
+            counts["num_uncut_files"] = source.num_uncut_files
+        return counts
+
+    def _details(self, source: DocumentSource, writer: ShardWriter) -> dict[str, Any]:
+        raw, encoding, tokenizer = self.raw, self.encoding, self.encoding.tokenizer
+        described = raw.files[0].described
+        if raw.is_group:
+            files = zip(map(raw.by_path.__getitem__, source.paths), source.num_rows, strict=True)
+            described = {
+                "files": [
+                    {"raw_file": of.key, "sha256": of.sha256, "num_rows": num_rows, **of.described}
+                    for of, num_rows in files
+                ]
+            }
+        return {
+            "dtype": tokenizer.dtype.str,
+            "vocab_size": tokenizer.vocab_size,
+            "eos_id": encoding.eos_id,
+            "eos_token": None if encoding.eos_id is None else tokenizer.eos_token,
+            "bos_id": encoding.bos_id,
+            "bos_token": None if encoding.bos_id is None else tokenizer.bos_token,
+            **described,
+            TEXT_DIGEST: writer.texts.hexdigest(),
+        }
+
     def shares(self) -> list[ShardSegment]:
-        """Return the segments that the shard of a large raw file is made of; of others none."""
-        return segments_of(self.raw, self.documents, self.recipe)
+        """Return the segments that the shard of much text is made of; of others none."""
+        raw, documents = self.raw, self.documents
+        if not may_have_segments(raw, documents):
+            return []
+        if len(raw.files) == 1:
+            found = ranges.ranges_of(raw.paths[0], documents, range_bytes=ranges.RANGE_BYTES)
+        else:  # of files
+            found = ranges.gathered(text_bytes(raw, documents), ranges.RANGE_BYTES)
+        return [ShardSegment(number, each, self.recipe) for number, each in enumerate(found)]
 
     def join(self, shares: Sequence[StoredOutput], folder: Path) -> None:
         """Make the shard of its segments, as `join_segments` does."""
@@ -169,68 +220,6 @@ def _write_tokens(
             finish, encoded(read), workers=1, depth=2, is_large=lambda of: is_large(of[0])
         ):
             pass
-
-
-def _counts(
-    documents: DocumentsConfig,
-    source: DocumentSource,
-    encoder: DocumentEncoder,
-    writer: ShardWriter,
-    *,
-    num_rejects: int,
-) -> dict[str, int]:
-    encoding = encoder.encoding
-    counts = {
-        **writer.counts,
-        "num_rejects": num_rejects,
-        "num_special_tokens_in_text": encoder.num_special_tokens,
-        **encoder.lost,
-    }
-    if encoding.eos_id is not None:
-        without_eos = 0 if encoding.config.eos_of_empty else writer.num_without_tokens
-        of_each = 1 + (encoding.bos_id == encoding.eos_id)  # two where BOS has the same id
-        ending = of_each * (counts["num_documents"] - without_eos)
-        counts |= {"num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
-    if documents.transform is not None:
-        counts |= {"num_records": source.num_records, "num_left_out": source.num_left_out}
-    if writer.kept is not None:
-        counts["num_lost_values"] = writer.kept.num_lost_values
-    if documents.document_per == "separator":
-        counts["num_uncut_files"] = source.num_uncut_files
-    return counts
-
-
-def _details(
-    encoding: Encoding,
-    raw: RawPartition,
-    source: DocumentSource,
-    writer: ShardWriter,
-    rejects: Sequence[Reject],
-    *,
-    is_segment: bool,
-) -> dict[str, Any]:
-    tokenizer, eos_id, bos_id = encoding.tokenizer, encoding.eos_id, encoding.bos_id
-    described = raw.files[0].described
-    if raw.is_group:
-        files = zip(map(raw.by_path.__getitem__, source.paths), source.num_rows, strict=True)
-        described = {
-            "files": [
-                {"raw_file": of.key, "sha256": of.sha256, "num_rows": num_rows, **of.described}
-                for of, num_rows in files
-            ]
-        }
-    return {
-        "dtype": tokenizer.dtype.str,
-        "vocab_size": tokenizer.vocab_size,
-        "eos_id": eos_id,
-        "eos_token": None if eos_id is None else tokenizer.eos_token,
-        "bos_id": bos_id,
-        "bos_token": None if bos_id is None else tokenizer.bos_token,
-        **described,
-        **({NUM_LINES: source.num_lines} if is_segment else {}),
-        **(rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]) if rejects else {}),
-        TEXT_DIGEST: writer.texts.hexdigest(),
-    }
 
 
 class TokensStage(Stage):
@@ -303,8 +292,8 @@ class TokensStage(Stage):
 
     def spare_files(self, manifest: Manifest) -> list[str]:
         """Return the tokens and their loss mask, of which exports are made alone."""
-        names = (names_in_segments(of, manifest) for of in (TOKENS_NAME, LOSS_MASK_NAME))
-        return [name for of in names for name in of if name in manifest.files]
+        stems = [name.partition(".")[0] for name in (TOKENS_NAME, LOSS_MASK_NAME)]
+        return [of for stem in stems for of in sorted(manifest.files) if of.startswith(stem)]
 
     def kinds(self, dataset: DatasetConfig, variant: str) -> Sequence[str]:
         """Return the tags of raw numbers and tables."""

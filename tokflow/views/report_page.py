@@ -16,7 +16,7 @@ from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import STATES
 from tokflow.store.integrity import once_more
 from tokflow.store.versions import known_changes
-from tokflow.tokenizers.reference_version import described
+from tokflow.tokenizers.engines.reference import describe_reference
 from tokflow.views.picture import INK, MUTED, SERIES, Picture, check_report, shortened_name
 from tokflow.views.report_facts import (
     SEGMENTS_SHOWN,
@@ -191,7 +191,7 @@ def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:
     found = {
         "mixture of": ", ".join(dataset.mixture.sources if dataset.mixture else ()),
         "tokenizer": f"{tokenizer.kind} {name}",
-        "ids are those of": described(reference, libraries) if reference else "",
+        "ids are those of": describe_reference(reference, libraries) if reference else "",
         "packing": f"{packing.strategy}, {packing.sequence_length}",
         "parts": ", ".join(dataset.parts),
         "exports": ", ".join(of.name for of in dataset.exports) or "none",

@@ -21,9 +21,8 @@ from tokflow.shown import counted
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_first, read_parts, to_numpy
-from tokflow.tokens.rejects import OTHERS
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.shard_files import DOCUMENTS_NAME
+from tokflow.tokens.shard_files import DOCUMENTS_NAME, OTHERS
 from tokflow.views.picture import (
     MAX_BARS,
     SERIES,

@@ -10,7 +10,7 @@ from tokflow.audit.chats import ChatSpan, chat_spans, pair_spans, spans_of_token
 from tokflow.audit.inspection import Segment, inspect_output
 from tokflow.documents import DocumentsConfig
 from tokflow.pipeline.run import build_dataset
-from tokflow.tokenizers.chat.formats import Chat
+from tokflow.tokenizers.chat import Chat
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow_tests.chats import CHATS, chat, chat_dataset
 from tokflow_tests.outputs import int64

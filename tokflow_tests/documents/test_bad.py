@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig, Limit, Reject
-from tokflow.documents.file_formats import READERS
+from tokflow.documents.formats import READERS
 from tokflow.errors import (
     BadContentError,
     BadDocumentError,

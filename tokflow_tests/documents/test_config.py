@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tokflow.documents import DocumentsConfig, Limit, deciding_fields
-from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.errors import ConfigError
 from tokflow_tests.reading import read_documents, texts_of
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -49,6 +49,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"transform": "clean"}, "transform"),
     ({"transform": "a.b:c.d"}, "transform"),
     ({"transform_version": 2}, "transform_version"),
+    ({"messages": ("a", "b")}, "messages"),
+    ({"transform": "a:b", "messages": ()}, "messages"),
+    ({"transform": "a:b", "messages": ("a", "a")}, "messages"),
+    ({"transform": "a:b", "messages": "a", "tools": "b"}, "tools"),
+    ({"transform": "a:b", "chat_format": "alpaca"}, "transform"),
+    ({"transform": "a:b", "prompt": "a", "completion": "b"}, "transform"),
     ({"delimiter": "::"}, "delimiter"),
     ({"delimiter": '"'}, "delimiter"),
     ({"delimiter": ";", "format": "jsonl"}, "delimiter"),
@@ -100,27 +106,6 @@ def test_a_json_field_that_cannot_be_looked_up_is_refused(
         list(read_documents(path, DocumentsConfig(**fields), render=lambda found: found))
 
     assert caught.value.where == f"documents.{name}"
-
-
-@pytest.mark.parametrize(
-    ("documents", "remedy"),
-    [
-        (
-            {"messages": "messages"},
-            "set documents.messages to the field that holds the chat; of preference pairs that is "
-            "`chosen`, for tokflow trains on no pairs",
-        ),
-        ({"prompt": "a", "completion": "b"}, "set documents.prompt and documents.completion to"),
-    ],
-)
-def test_a_missing_column_of_a_chat_says_which_field_to_set(
-    documents: dict[str, Any], remedy: str, tmp_path: Path
-):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "x"}')
-
-    with pytest.raises(BadDocumentError, match=remedy):
-        list(read_documents(path, DocumentsConfig(**documents), render=lambda found: found))
 
 
 def test_fields_decide_a_recipe_only_where_they_matter():

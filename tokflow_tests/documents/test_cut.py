@@ -9,11 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig, Limit
-from tokflow.documents.file_formats import READERS
 from tokflow.documents.ranges import (
     RANGE_BYTES,
     Range,
-    declared_text_bytes,
     is_cut,
     ranges_of,
 )
@@ -37,10 +35,6 @@ CUT = {
     "a.parquet": PLAIN,
     "a.arrow": PLAIN,
 }
-
-
-def test_every_format_but_csv_and_tsv_has_a_file_that_is_cut():
-    assert {Path(name).suffix[1:] for name in CUT} == set(READERS) - {"csv", "tsv"}
 
 
 @pytest.mark.parametrize("name", CUT)
@@ -138,23 +132,3 @@ def test_a_file_that_is_damaged_or_missing_is_an_error_and_not_whole(name: str, 
         path.write_bytes(b"ARROW1 and no more")
         with pytest.raises(RawFileError, match="expected an undamaged file"):
             ranges_of(path, CUT[name], range_bytes=10)
-
-
-TEXT = b'{"text": "what is said"}\n' * 1_000
-
-
-def declared(folder: Path, name: str, content: bytes) -> int:
-    path = folder / name
-    path.write_bytes(content)
-    return declared_text_bytes(path, len(content), DocumentsConfig())
-
-
-def test_a_parquet_file_says_it_of_the_columns_that_are_read(tmp_path: Path):
-    path = tmp_path / "a.parquet"
-    texts = [f"{number:0100}" for number in range(1_000)]
-    table = pa.table({"text": texts, "other": [text * 10 for text in texts]})
-    pq.write_table(table, path, compression="zstd", use_dictionary=False)
-
-    num_bytes = declared_text_bytes(path, path.stat().st_size, DocumentsConfig())
-
-    assert 100_000 <= num_bytes <= 110_000

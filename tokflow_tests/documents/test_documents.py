@@ -12,7 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokflow.documents import DocumentsConfig, DocumentSource, Reject
-from tokflow.documents.file_formats import READERS
 from tokflow.documents.formats.txt import cut, separator_of
 from tokflow_tests.reading import (
     LINES,
@@ -128,12 +127,6 @@ CASES: dict[str, Case] = {
     "txt line": ("a.txt", write_separated, {"separator": "\n"}, LINES, ONE_LINE),
     "txt separator": ("a.txt", write_separated, {"separator": "<|end|>"}, SEPARATED, AWKWARD),
 }
-
-
-def test_every_reader_has_a_case():
-    formats = {name.split()[0] for name in CASES}
-
-    assert formats == set(READERS)
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 2_000_000])

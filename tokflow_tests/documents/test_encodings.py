@@ -190,15 +190,3 @@ def test_excels_line_is_no_header(tmp_path: Path):
 
     assert found == [(0, "a")]
     assert [(each.row, each.line, each.byte_offset) for each in rejects] == [(1, 4, 26)]
-
-
-@pytest.mark.parametrize("quoting", ["double", "none"])
-def test_quotes_of_csv_and_tsv_are_what_the_config_says(quoting: Any, tmp_path: Path):
-    texts = {"double": ["a\tb", "c"], "none": ['"a', '""c""']}
-    (tmp_path / "a.tsv").write_text(
-        'text\n"a\tb"\n"c"\n' if quoting == "double" else 'text\n"a\n""c""\n'
-    )
-
-    found, _ = found_in(tmp_path / "a.tsv", DocumentsConfig(quoting=quoting))
-
-    assert [text for _, text in found] == texts[quoting]

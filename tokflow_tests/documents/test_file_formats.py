@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig
-from tokflow.documents.file_formats import (
+from tokflow.documents.formats import (
     check_columns,
     columns_of,
     first_records,

@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.documents import DocumentsConfig, Limit, Reject
 from tokflow.documents.decoding import zstd
-from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.errors import ConfigError
 from tokflow_tests.reading import read, rows_in, texts_in
 
 # Limits
@@ -76,24 +76,6 @@ def test_a_limit_costs_no_reading_of_what_comes_after(tmp_path: Path):
 
 
 # Rejects
-
-
-def test_one_more_than_max_rejects_is_an_error(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_text("{}\n" * 3 + '{"text": "a"}')
-    rejects: list[Reject] = []
-
-    assert len(read(path, DocumentsConfig(on_bad_document="reject", max_rejects=3))) == 1
-    with pytest.raises(BadDocumentError) as caught:
-        read(
-            path,
-            DocumentsConfig(on_bad_document="reject", max_rejects=2),
-            on_reject=rejects.append,
-        )
-
-    assert len(rejects) == 2
-    assert caught.value.row == 2
-    assert "found no keys;" in str(caught.value)
 
 
 # Documents that are too large

@@ -8,8 +8,8 @@ import pytest
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.documents.batch import ParsedBatch
-from tokflow.errors import BadDocumentError, ConfigError
-from tokflow.tokenizers.chat.formats import Chat, read_chat
+from tokflow.errors import BadDocumentError
+from tokflow.tokenizers.chat import Chat, read_chat
 from tokflow_tests.chats import CHATS, PLAIN, chat, chat_dataset
 from tokflow_tests.outputs import documents_of
 from tokflow_tests.reading import write_records
@@ -141,22 +141,3 @@ def test_a_dataset_of_transformed_chats_has_the_tokens_of_the_same_chats(tmp_pat
     assert not [
         of.problems for of in verify_dataset(dataset) if "tokens" in of.name and of.problems
     ]
-
-
-@pytest.mark.parametrize(
-    ("fields", "where"),
-    [
-        ({"messages": ("a", "b"), "transform": None}, "messages"),
-        ({"messages": ()}, "messages"),
-        ({"messages": ("a", "a")}, "messages"),
-        ({"messages": "a", "tools": "b"}, "tools"),
-        ({"messages": "a", "chat_template_kwargs_column": "b"}, "chat_template_kwargs_column"),
-        ({"messages": None, "chat_format": "alpaca"}, "transform"),
-        ({"messages": None, "prompt": "a", "completion": "b"}, "transform"),
-    ],
-)
-def test_fields_that_do_not_go_with_a_function_are_refused(fields: dict[str, Any], where: str):
-    with pytest.raises(ConfigError) as caught:
-        DocumentsConfig(**{"transform": "functions:made", **fields})
-
-    assert caught.value.where == f"documents.{where}"

@@ -9,7 +9,7 @@ import pytest
 
 from tokflow.exports import FORMATS, part
 from tokflow.split import permutation
-from tokflow.tokenizers.chat import formats
+from tokflow.tokenizers import chat
 from tokflow_tests.fuzz import exports
 from tokflow_tests.fuzz.cases import Case, make_case, tokenizer_of
 from tokflow_tests.fuzz.chats import is_chat
@@ -54,7 +54,7 @@ def test_cases_of_chats_are_as_the_model_has_them(tmp_path: Path):
 
 
 def test_a_wrong_mask_of_chats_is_found(monkeypatch: Any, tmp_path: Path):
-    monkeypatch.setitem(formats.SHAREGPT_ROLES, "gpt", "user")
+    monkeypatch.setitem(chat.SHAREGPT_ROLES, "gpt", "user")
     of_sharegpt = [
         case
         for case in chat_cases(tmp_path, 12)

@@ -15,7 +15,7 @@ import tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tokflow.documents import DocumentsConfig
-from tokflow.tokenizers.chat.formats import BadChatError, Chat
+from tokflow.tokenizers.chat import BadChatError, Chat
 from tokflow.tokenizers.chat.renderer import Renderer
 from tokflow.tokenizers.chat.template import ChatTemplate, with_date
 from tokflow_tests.chat_templates import TOOLS, assistant, call, tool, user, words_of_kinds

@@ -10,7 +10,7 @@ import pytest
 
 from tokflow.errors import TokenizerError
 from tokflow.tokenizers.auto_tokenizer import OF_END_OF_TEXT, check_added_tokens
-from tokflow.tokenizers.engines.transformers_ import load_pretrained
+from tokflow.tokenizers.engines.hugging_face import load_pretrained
 from tokflow.tokenizers.tokenizer import END_OF_TEXT
 from tokflow.tokenizers.vocabulary import names_of_roles
 from tokflow_tests.chats import END, START, byte_level_json

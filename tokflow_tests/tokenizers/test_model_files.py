@@ -12,8 +12,8 @@ import tiktoken
 
 from tokflow.errors import TokenizerError
 from tokflow.tokenizers import hub
-from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
-from tokflow.tokenizers.engines.transformers_ import load_pretrained
+from tokflow.tokenizers.engines.gate import AWKWARD_STRINGS
+from tokflow.tokenizers.engines.hugging_face import load_pretrained
 from tokflow.tokenizers.patterns import PATTERNS
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import train_model

@@ -94,13 +94,15 @@ def test_a_pair_that_stands_once_in_the_text_is_merged_too(tmp_path: Path):
     assert saved.vocab_size == 258
 
 
-def test_documents_are_found_again_whatever_is_read_at_once(
+def test_text_to_train_on_does_not_depend_on_what_is_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(training, "READ_BYTES", 3)
-    (tmp_path / "text").write_bytes("ab\udcffgröße\udcff\udcff".encode(errors="surrogateescape"))
+    monkeypatch.setattr(training, "READ_BYTES", 1)
+    (tmp_path / "text").write_bytes("aé\udcffaé\udcff".encode(errors="surrogateescape"))
 
-    assert list(training._read_documents(tmp_path / "text")) == ["ab", "größe", ""]
+    merges = training._train_tokenizers(tmp_path / "text", 2, "qwen2")
+
+    assert b"".join(merges[-1]).decode() == "aé"
 
 
 def test_another_pattern_is_another_tokenizer(tmp_path: Path):

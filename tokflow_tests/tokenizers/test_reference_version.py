@@ -11,9 +11,9 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.push.card import card_section
 from tokflow.push.repository import read_target
-from tokflow.tokenizers import reference_version
-from tokflow.tokenizers.engines.tokenizers_ import is_version_1
-from tokflow.tokenizers.reference_version import described, reference_change, unicode_of
+from tokflow.tokenizers.engines import reference
+from tokflow.tokenizers.engines.hugging_face import is_version_1
+from tokflow.tokenizers.engines.reference import describe_reference, reference_change, unicode_of
 from tokflow.views.report_facts import StoreFacts
 from tokflow.views.report_page import _made_by
 from tokflow_tests.tiny import build, declare, declare_texts, save_tokenizer
@@ -35,10 +35,10 @@ def test_tokens_made_again_by_a_version_that_differs_are_not_those_of_the_saved_
     new = {"library": "tokenizers", "version": "1.0.0rc3", "unicode": "17"}
     since = {"tokenizers": "1.0"}
 
-    assert described(old, {}) == "tokenizers 0.23.3 (Unicode 16)"
-    assert described(old, since) == "tokenizers 1.0 or newer"
-    assert described(new, since) == "tokenizers 1.0.0rc3 (Unicode 17)"
-    assert described(new, {}) == "tokenizers before 1.0"
+    assert describe_reference(old, {}) == "tokenizers 0.23.3 (Unicode 16)"
+    assert describe_reference(old, since) == "tokenizers 1.0 or newer"
+    assert describe_reference(new, since) == "tokenizers 1.0.0rc3 (Unicode 17)"
+    assert describe_reference(new, {}) == "tokenizers before 1.0"
 
 
 def test_a_library_without_letters_has_no_table():
@@ -55,14 +55,14 @@ def changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
         use_wrong_engine(patch)
         build(dataset)
     newer = version("tokenizers").replace(".", ".9", 1)
-    monkeypatch.setattr(reference_version, "installed_version", lambda library: newer)
+    monkeypatch.setattr(reference, "installed_version", lambda library: newer)
     return dataset
 
 
 def test_plan_says_that_the_reference_has_changed_and_makes_nothing_stale(changed: Dataset):
     plan = make_plan(changed)
 
-    versions = version("tokenizers"), reference_version.installed_version("tokenizers")
+    versions = version("tokenizers"), reference.installed_version("tokenizers")
     before, now = (f"tokenizers {of} (Unicode {TABLE})" for of in versions)
     assert plan.library_changes() == [
         f"the reference of its ids was {before} and is {now} now; `tokflow verify tiny "
@@ -86,7 +86,7 @@ def test_a_tokenizer_that_is_saved_again_has_the_version_of_today_and_keeps_its_
 def test_a_library_that_is_gone_or_known_to_differ_is_no_change(
     now: str | None, changed: Dataset, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(reference_version, "installed_version", lambda library: now)
+    monkeypatch.setattr(reference, "installed_version", lambda library: now)
 
     assert reference_change(save_tokenizer(changed).stored) is None
 

@@ -1,15 +1,12 @@
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
-import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError, TokenizerError
-from tokflow.store.manifest import Manifest, Recipe
 from tokflow.tokenizers.tokenizer import (
     Tokenizer,
     TokenizerConfig,
@@ -22,40 +19,14 @@ from tokflow.tokenizers.tokenizer import (
 )
 from tokflow.tokenizers.vocabulary import Facts
 from tokflow_tests.outputs import stored
+from tokflow_tests.special import made_tokenizer
 from tokflow_tests.tiny import declare_texts, many_ids, save_tokenizer
 
 
 def make_bytes_tokenizer(**changes: object) -> Tokenizer:
-    tokenizer = Tokenizer(
-        folder=Path("somewhere"),
-        fingerprint="0123456789abcdef",
-        kind="bytes",
-        vocab_size=258,
-        special_tokens={"<eos>": 256, "<bos>": 257},
-        eos_id=256,
-        eos_token="<eos>",
-        bos_id=257,
-        bos_token="<bos>",
-        stored=stored(
-            Path("somewhere"),
-            Manifest(
-                recipe=Recipe(stage="tokenizer", version=1, config={}, parents={}),
-                dataset="texts",
-                partition=None,
-                counts={"vocab_size": 258},
-            ),
-        ),
-    )
-    return dataclasses.replace(tokenizer, **changes)
-
-
-@pytest.mark.parametrize(
-    ("vocab_size", "dtype"), [(258, "<u2"), (65_536, "<u2"), (65_537, "<u4"), (200_000, "<u4")]
-)
-def test_ids_up_to_65_535_take_two_bytes_and_more_take_four(vocab_size: int, dtype: str):
-    tokenizer = make_bytes_tokenizer(vocab_size=vocab_size)
-
-    assert tokenizer.dtype == np.dtype(dtype)
+    both = {"eos_id": 256, "eos_token": "<eos>", "bos_id": 257, "bos_token": "<bos>"}
+    own = {"vocab_size": 258, "special_tokens": {"<eos>": 256, "<bos>": 257}, **both}
+    return made_tokenizer(Path("somewhere"), "bytes", **{**own, **changes})
 
 
 def test_a_saved_tokenizer_is_opened_as_it_was(tmp_path: Path):
@@ -104,7 +75,6 @@ def facts(named: dict[str, int], others: Mapping[str, int] = MappingProxyType({}
     return Facts(
         vocab_size=300,
         special_tokens=named,
-        named_tokens=named,
         find=others.get,
         eos_token=None,
         bos_token=None,
@@ -160,14 +130,6 @@ def test_a_tokenizer_without_eos_or_bos_is_an_error_that_names_the_choices(
         f"special tokens are {names}; set tokenizer.{role}_token to one of them, or "
         f"tokenizer.{role}: none"
     )
-
-
-def test_what_stands_nowhere_need_not_be_named():
-    tokenizer = make_bytes_tokenizer(eos_id=None, bos_id=None)
-
-    encoding = resolve_encoding(TokenizerConfig(kind="bytes", eos="none", bos="none"), tokenizer)
-
-    assert (encoding.eos_id, encoding.bos_id) == (None, None)
 
 
 def test_ranks_are_read_as_they_were_written(tmp_path: Path):

@@ -7,9 +7,9 @@ import pytest
 
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.mixture import graph_of
-from tokflow.tokenizers.engines.protocol import Encoded
+from tokflow.tokenizers.engines import Encoded
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, resolve_encoding
-from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
+from tokflow.tokens.loss_mask import ChatMarks, TokenBatch, add_bos_eos
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe
@@ -151,17 +151,6 @@ def words_dataset(folder: Path, texts: list[str], **tokenizer: Any) -> Any:
     return declare_texts(
         folder, texts, kind="file", name="words/tokenizer.json", eos_token="END", **tokenizer
     )
-
-
-def test_a_text_that_spells_an_eos_that_is_a_word_stops_the_run_and_names_the_row(tmp_path: Path):
-    dataset = words_dataset(tmp_path, ["fine", "", "the END of it"])
-
-    with pytest.raises(TokenizerError) as caught:
-        tokenize(dataset)
-
-    message = str(caught.value)
-    assert f"{tmp_path}/raw/texts.jsonl: document 2: expected the EOS id" in message
-    assert " of the text; set tokenizer.eos_token to a token that occurs in no text" in message
 
 
 def test_with_control_the_eos_of_texts_is_counted_and_not_doubled(tmp_path: Path):

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiktoken
-import tokenizers
 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
@@ -16,9 +15,9 @@ from tokflow.pools.pool import ignore
 from tokflow.tokenizers.engines import fast
 from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokens.stage import TOKENS
-from tokflow_tests.outputs import content, token_lists
+from tokflow_tests.outputs import token_lists
 from tokflow_tests.texts import NUM_AWKWARD_STRINGS, awkward_strings
-from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize, write_texts
+from tokflow_tests.tiny import declare_texts, tokenize, write_texts
 
 GPT2_EOS = 50256
 
@@ -61,29 +60,6 @@ def test_gpt2_gives_the_tokens_of_tiktoken(
     assert len(raw) == 7
 
 
-def test_a_trained_tokenizer_gives_the_tokens_of_the_tokenizers_library(tmp_path: Path):
-    dataset = declare_texts(tmp_path, awkward_strings(), kind="trained", vocab_size=1000)
-    folder = save_tokenizer(dataset).folder
-    reference = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    reference.encode_special_tokens = True
-    expected = [
-        [*encoding.ids, reference.token_to_id("<|endoftext|>")]
-        for encoding in reference.encode_batch(list(awkward_strings()), add_special_tokens=False)
-    ]
-
-    shard = tokenize(dataset)
-
-    assert token_lists(shard) == expected
-
-
-def test_the_bytes_tokenizer_gives_the_bytes(tmp_path: Path):
-    dataset = declare_texts(tmp_path, awkward_strings(), kind="bytes")
-
-    shard = tokenize(dataset)
-
-    assert token_lists(shard) == [[*text.encode(), 256] for text in awkward_strings()]
-
-
 def declare_trained(folder: Path, **tokenizer: str) -> Dataset:
     """Return a dataset over some awkward strings, of which its tokenizer learns."""
     texts = awkward_strings()[::100]
@@ -113,26 +89,6 @@ def test_the_bytes_depend_neither_on_batches_nor_threads_nor_the_engine(
         for batch_bytes in sizes:
             folder = tmp_path / f"{batch_bytes}"
             assert write_shard(dataset, folder, batch_bytes=batch_bytes) == expected, folder.name
-
-
-def test_the_bytes_do_not_depend_on_the_order_in_which_files_are_built(tmp_path: Path):
-    strings = awkward_strings()
-    made = {}
-    for order in ("abc", "cba"):
-        dataset = declare_trained(tmp_path / order)
-        write_texts(tmp_path / order / "raw" / "a.jsonl", strings[:100])
-        write_texts(tmp_path / order / "raw" / "b.parquet", strings[100:300])
-        write_texts(tmp_path / order / "raw" / "c.jsonl", strings[300:600])
-        graph = graph_of(dataset)
-        make_output(graph, "tokenizer", "tokenizer")
-        open_engine.cache_clear()
-
-        keys = {"a": "a.jsonl", "b": "b.parquet", "c": "c.jsonl"}
-        outputs = {name: make_output(graph, "tokens", keys[name]).output.folder for name in order}
-        made[order] = {name: content(outputs[name]) for name in "abc"}
-
-    assert made["abc"] == made["cba"]
-    assert [len(files) for files in made["abc"].values()] == [3, 3, 3]
 
 
 def test_one_document_of_two_megabytes_is_tokenized_as_a_whole(

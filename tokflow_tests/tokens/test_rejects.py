@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.documents import ranges
-from tokflow.tokens.rejects import MAX_REASONS, OTHERS, REASONS, rejects_by_reason
+from tokflow.tokens.shard_files import MAX_REASONS, OTHERS, REASONS, rejects_by_reason
 from tokflow_tests.tiny import declare, tokenize
 
 REJECT = {"on_bad_document": "reject"}

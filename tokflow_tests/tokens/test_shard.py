@@ -1,5 +1,4 @@
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from tokflow.errors import CorruptOutputError, RawFileError
+from tokflow.errors import RawFileError
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.pipeline.tasks import make_outputs
@@ -20,18 +19,6 @@ from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokeniz
 
 EOS, BOS = 256, 257
 REJECT = {"on_bad_document": "reject"}
-
-
-def test_eos_is_an_id_and_never_glued_to_the_text(tmp_path: Path):
-    train = declare_texts(
-        tmp_path, ["a<|endoftext|", ">b", "<|endo"], kind="trained", vocab_size=257
-    )
-
-    shard = tokenize(train)
-
-    expected = [[*text.encode(), 256] for text in ("a<|endoftext|", ">b", "<|endo")]
-    assert token_lists(shard) == expected
-    assert shard.manifest.counts["num_special_tokens_in_text"] == 0
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", ""]])
@@ -108,20 +95,6 @@ def test_offsets_and_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_p
     metadata = pq.read_metadata(path)
     sizes = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
     assert sizes == [ROWS_PER_GROUP, 70_000 - ROWS_PER_GROUP] == [65_536, 4_464]
-
-
-def test_a_truncated_tokens_bin_is_corrupt(tmp_path: Path):
-    dataset = declare_texts(tmp_path, ["abc"])
-    shard = tokenize(dataset)
-    os.truncate(shard.folder / "tokens.bin", 7)
-
-    with pytest.raises(CorruptOutputError) as caught:
-        graph_of(dataset).open_tokens("texts.jsonl")
-
-    assert str(caught.value) == (
-        f"{shard.folder / 'tokens.bin'}: expected 8 bytes, found 7; run `tokflow run`, which "
-        "makes it again if it is needed, or `tokflow gc`"
-    )
 
 
 def test_a_raw_file_that_changes_while_it_is_read_is_an_error_and_leaves_nothing(tmp_path: Path):

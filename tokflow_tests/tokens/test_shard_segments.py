@@ -174,29 +174,6 @@ def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
     assert content(graph.dataset.folder) == expected
 
 
-def test_a_shard_of_segments_that_is_damaged_is_made_again(
-    expected: dict[str, Any], tmp_path: Path
-):
-    dataset = dataset_in(tmp_path)
-    graph = built(dataset, jobs=1)
-    (graph.output("tokens", "a.jsonl").folder / "tokens-00001.bin").unlink()
-
-    built(dataset, jobs=1)
-
-    assert content(dataset.folder) == expected
-
-
-def test_a_bad_document_of_a_shard_that_is_not_allowed_any_more_is_told(tmp_path: Path):
-    dataset = dataset_in(tmp_path, documents={"on_bad_document": "reject"})
-    write_bad_lines(tmp_path, 30)
-    built(dataset, jobs=1)
-
-    [failed] = build_dataset(declare(tmp_path, split=SPLIT), jobs=1).failed
-
-    assert isinstance(failed.error, BadDocumentError)
-    assert failed.error.row == 30
-
-
 def write_bad_lines(folder: Path, *rows: int, blank_after: int | None = None) -> None:
     path = folder / "raw" / "a.jsonl"
     lines = path.read_text().splitlines()

@@ -13,13 +13,12 @@ from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
 from tokflow.store.tables import to_numpy
 from tokflow.tokenizers.chat.renderer import Renderer, open_renderer
+from tokflow.tokenizers.engines import Engine, InText, ReferenceEngine
 from tokflow.tokenizers.engines.gate import open_engine
-from tokflow.tokenizers.engines.protocol import Engine, InText, ReferenceEngine
-from tokflow.tokenizers.engines.reference import open_reference
-from tokflow.tokenizers.reference_version import reference_change
+from tokflow.tokenizers.engines.reference import open_reference, reference_change
 from tokflow.tokenizers.tokenizer import Encoding, in_text_of
-from tokflow.tokens.bos_eos import add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
+from tokflow.tokens.loss_mask import add_bos_eos
 from tokflow.tokens.shard import TokenShard, with_tokens_of
 from tokflow.tokens.shard_files import text_hashes
 from tokflow.tokens.token_source import TokenSource

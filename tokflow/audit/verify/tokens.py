@@ -12,7 +12,6 @@ from tokflow.errors import TokflowError, UntrustedCodeError
 from tokflow.store.tables import to_numpy, to_texts
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, check_content
-from tokflow.tokens.rejects import rejects_in
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import (
     DOCUMENTS_NAME,
@@ -21,6 +20,7 @@ from tokflow.tokens.shard_files import (
     LOSS_MASK_NAME,
     REJECTS_NAME,
     TOKENS_NAME,
+    rejects_in,
 )
 from tokflow.tokens.token_source import TokenSource
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from tokflow.documents.batch import ParsedBatch, has_nan, parse, value_json
 from tokflow.documents.config import KEPT, DocumentsConfig, correct_column, name_messages
 from tokflow.documents.decoding import START_BYTES, kind_of
-from tokflow.documents.file_formats import Columns
+from tokflow.documents.formats import Columns
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
 from tokflow.errors import BadContentError, ConfigError, TokflowError
 from tokflow.raw.remote_file import RemoteFile, stop_reading_ahead
@@ -30,8 +30,6 @@ _OWN_KINDS = ("a parquet", "an Arrow")
 _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 _ROWS_OF_BATCH = 4096
 """Rows looked at at once; a record batch may have millions."""
-
-_Reader: TypeAlias = pa.RecordBatchFileReader | pa.RecordBatchStreamReader
 
 
 def read(
@@ -50,11 +48,15 @@ def read(
         source.seek(0)
         with undamaged(path):
             reader = open_(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
-        if isinstance(source, RemoteSource) and within is not None:
-            share = within.range.stop / max(1, reader.num_record_batches)
-            source.stop_reading_ahead(int(share * path.stat().st_size))
-        batches = _small_batches(reader, path, batch_bytes, within)
-        yield from documents_in(batches, columns, config, path)
+        found: Iterable[pa.RecordBatch] = reader
+        if not is_stream:
+            every = range(reader.num_record_batches)
+            kept = every if within is None else every[within.range.start : within.range.stop]
+            found = map(reader.get_batch, kept)
+            if isinstance(source, RemoteSource) and within is not None:
+                share = within.range.stop / max(1, len(every))
+                source.stop_reading_ahead(int(share * path.stat().st_size))
+        yield from documents_in(_small_batches(found, path, batch_bytes), columns, config, path)
         if is_stream:
             source.seek(source.tell() - len(_STREAM_END))
             if (end := source.read(len(_STREAM_END))) != _STREAM_END:
@@ -131,13 +133,8 @@ def is_arrow_stream(path: Path) -> bool:
 
 
 def _small_batches(
-    reader: _Reader, path: Path, batch_bytes: int, within: OpenRange | None
+    batches: Iterable[pa.RecordBatch], path: Path, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    batches: Iterable[pa.RecordBatch] = reader
-    if isinstance(reader, pa.RecordBatchFileReader):
-        every = range(reader.num_record_batches)
-        kept = every if within is None else every[within.range.start : within.range.stop]
-        batches = map(reader.get_batch, kept)
     with undamaged(path):
         for batch in batches:
             fitting = 1 + batch_bytes * len(batch) // max(1, batch.nbytes)
@@ -151,36 +148,39 @@ one that it may lack."""
 
 
 def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list[ColumnPath]:
-    """Return where the columns of `config` are.
+    """Return where the columns of `config` are: the top-level column of that name, or else a nested
+    one.
 
     Raises:
         ConfigError: there is no such column, there are two, or it does not hold what it must.
     """
-    return [_find_column(schema, column, config, path) for column in config.columns]
-
-
-def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Path) -> ColumnPath:
-    """Return the top-level column of that name, or else a nested one."""
-    if text in config.spare_columns and text not in schema.names:
-        return ()
-    column = (text,) if text in schema.names else tuple(text.split("."))
-    check_single(column[0], schema.names, path)
-    type_: Any = pa.struct(list(schema))
-    for field in column:
-        if not pa.types.is_struct(type_) or type_.get_field_index(field) < 0:
-            names = [leaf for leaf, _ in _leaves(schema)]
-            raise missing_column_error(path, text, names, config)
-        type_ = type_.field(field).type
-    is_chat = config.is_rendered and config.field_of(text) in ("messages", "prompt", "completion")
-    is_chat = is_chat and config.transform is None
-    is_any = config.has_records and (not is_chat or _is_list_of_structs(type_))
-    if not _is_text(type_) and not is_any:
-        lists = "lists of structs, " if is_chat else ""
-        expected = f"a column {text!r} of {lists}strings or UTF-8 bytes"
-        find_remedy = name_messages if _is_list_of_structs(type_) else correct_column
-        remedy = find_remedy(config, text)
-        raise ConfigError(where=path, expected=expected, found=f"{type_}", remedy=remedy)
-    return column
+    found: list[ColumnPath] = []
+    for text in config.columns:
+        if text in config.spare_columns and text not in schema.names:
+            found.append(())
+            continue
+        column = (text,) if text in schema.names else tuple(text.split("."))
+        check_single(column[0], schema.names, path)
+        type_: Any = pa.struct(list(schema))
+        for field in column:
+            if not pa.types.is_struct(type_) or type_.get_field_index(field) < 0:
+                names = [leaf for leaf, _ in _leaves(schema)]
+                raise missing_column_error(path, text, names, config)
+            type_ = type_.field(field).type
+        is_chat = config.field_of(text) in ("messages", "prompt", "completion")
+        is_chat = is_chat and config.is_rendered and config.transform is None
+        is_any = config.has_records and (not is_chat or _is_list_of_structs(type_))
+        if not _is_text(type_) and not is_any:
+            lists = "lists of structs, " if is_chat else ""
+            find_remedy = name_messages if _is_list_of_structs(type_) else correct_column
+            raise ConfigError(
+                where=path,
+                expected=f"a column {text!r} of {lists}strings or UTF-8 bytes",
+                found=f"{type_}",
+                remedy=find_remedy(config, text),
+            )
+        found.append(column)
+    return found
 
 
 def check_single(name: str, names: list[str], path: Path) -> None:
@@ -282,8 +282,8 @@ def damaged_error(
     if kind is not None and not kind[0].startswith(_OWN_KINDS):
         found, remedy = kind
         expected = f"a file of the format that {path.suffix} stands for"
-        return BadContentError(where=path, expected=expected, found=found, remedy=remedy)
-    remedy = f"download or make the file again, if it is {path.suffix} at all"
+    else:
+        remedy = f"download or make the file again, if it is {path.suffix} at all"
     return BadContentError(where=path, expected=expected, found=found, remedy=remedy)
 
 

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 
 from tokflow.documents.batch import excerpt
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.file_formats import FIELD_DEFAULTS, format_of
+from tokflow.documents.formats import FIELD_DEFAULTS, format_of
 
 _EMPTY_LINES = re.compile(rb"(?:\r?+\n)*+")
 _IN_QUOTES = re.compile(rb'[^"]*+(?:""[^"]*+)*+')

@@ -24,7 +24,7 @@ from tokflow.documents.batch import (
 )
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.decoding import refuse_other_kinds
-from tokflow.documents.file_formats import Columns
+from tokflow.documents.formats import Columns
 from tokflow.documents.formats.arrow import check_single, missing_column_error
 from tokflow.documents.formats.csv_records import (
     Dialect,
@@ -77,9 +77,15 @@ def read(
     kept = sorted({index for index in indices if index is not None})
     cutter.pattern = dialect.records(len(names), set(kept))
     order = [None if index is None else kept.index(index) for index in indices]
+    text_of = dialect.text
+    field_of = (lambda field: value_json(text_of(field))) if config.has_records else text_of
     for some in records:
         if isinstance(some, RecordBatch):
-            yield _documents(some, order, dialect, config)
+            fields = [list(map(field_of, column)) for column in zip(*some.records, strict=True)]
+            fields.append([b"null"] * len(some.records))
+            values = [fields[-1 if index is None else index] for index in order]
+            columns = [texts_of(of_column).view(pa.large_binary()) for of_column in values]
+            yield parse(columns, config, place=some.place, encoding=config.encoding)
         else:
             problem = _what_is_wrong(some, dialect, len(names), config)
             places = (place for place in some.lines() for _ in range(config.documents_per_record))
@@ -152,19 +158,6 @@ def _indices(header: list[str], config: DocumentsConfig, path: Path) -> list[int
             raise missing_column_error(path, text, header, config)
         check_single(text, header, path)
     return [header.index(text) if text in header else None for text in config.columns]
-
-
-def _documents(
-    batch: RecordBatch, order: list[int | None], dialect: Dialect, config: DocumentsConfig
-) -> ParsedBatch:
-    """Return the documents of records of the right shape."""
-    text_of = dialect.text
-    field_of = (lambda field: value_json(text_of(field))) if config.has_records else text_of
-    fields = [list(map(field_of, column)) for column in zip(*batch.records, strict=True)]
-    none = [b"null"] * len(fields[0])
-    values = [none if index is None else fields[index] for index in order]
-    columns = [texts_of(of_column).view(pa.large_binary()) for of_column in values]
-    return parse(columns, config, place=batch.place, encoding=config.encoding)
 
 
 def _what_is_wrong(

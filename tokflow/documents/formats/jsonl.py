@@ -11,12 +11,13 @@ import difflib
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -35,7 +36,7 @@ from tokflow.documents.batch import (
 )
 from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
 from tokflow.documents.decoding import read_blocks
-from tokflow.documents.file_formats import RECORDS, Columns
+from tokflow.documents.formats import RECORDS, Columns
 from tokflow.documents.formats.json_array import ElementBatch, cut_records
 from tokflow.documents.formats.txt import LineBatch, count_before
 from tokflow.documents.ranges import Before, OpenRange, Range, read_text, text_ranges
@@ -174,17 +175,24 @@ def _documents(
     def parse_lines(batch: LineBatch | ElementBatch) -> ParsedBatch:
         if batch.is_too_large:
             return all_bad(too_large(config.limit), [batch.place(0)] * num_each)
-        try:
+        place: Callable[[int], Place] = batch.place
+        problems, columns, is_known = dict[int, Problem](), list[list[Any]](), False
+        with suppress(*_UNDECODABLE):
             columns = [list(map(field.get, map(field.decode, batch.lines))) for field in fields]
-        except _UNDECODABLE:
-            return _line_by_line(batch, fields, config)
-        for field, column in zip(fields, columns, strict=True):
-            field.is_found = field.is_found or not field.is_optional or any(column)
-        if not all(field.is_found for field in fields):
-            return _line_by_line(batch, fields, config)
-        if len(batch.lines) < FEW_RECORDS:  # which may be large
+            for field, column in zip(fields, columns, strict=True):
+                field.is_found = field.is_found or not field.is_optional or any(column)
+            is_known = all(field.is_found for field in fields)
+        if not is_known:
+            columns, place, problems = _line_by_line(batch, fields, num_each)
+        elif len(batch.lines) < FEW_RECORDS:  # which may be large
             batch.release()
-        return _parse(columns, config, batch.place)
+        num_chars, encode = None, cast(Callable[[Any], bytes], str.encode)
+        if config.has_records:
+            encode = lambda of: bytes(of) or b"null"  # noqa: E731
+        else:
+            num_chars = [np.fromiter(map(len, column), np.int64, len(column)) for column in columns]
+        arrays = [texts_of(list(map(encode, column))).view(pa.large_binary()) for column in columns]
+        return parse(arrays, config, place=place, problems=problems, num_chars=num_chars)
 
     batches = cut_records(blocks, path, max_bytes=max_bytes, byte_offset=byte_offset, within=within)
     yield from map(parse_lines, batches)  # which keeps none while the next is cut
@@ -237,12 +245,12 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
 
 
 def _line_by_line(
-    batch: LineBatch | ElementBatch, fields: list[_Field], config: DocumentsConfig
-) -> ParsedBatch:
-    """Return the documents of lines, some of which are blank or bad."""
+    batch: LineBatch | ElementBatch, fields: list[_Field], num_each: int
+) -> tuple[list[list[Any]], Callable[[int], Place], dict[int, Problem]]:
+    """Return the columns of lines, some of which are blank or bad, and the place and the problem of
+    each record."""
     lines = [line.removesuffix(b"\n") for line in batch.lines]
     shown = [index for index, line in enumerate(lines) if line.strip(_BLANK)]
-    num_each = config.documents_per_record
     columns: list[list[Any]] = [[] for _ in fields]
     problems: dict[int, Problem] = {}
     for record, index in enumerate(shown):
@@ -252,24 +260,7 @@ def _line_by_line(
                 problems.setdefault(record * num_each + nth % num_each, text)
                 text = b"" if field.is_json else ""
             columns[nth].append(text)
-    return _parse(columns, config, lambda record: batch.place(shown[record]), problems)
-
-
-def _parse(
-    columns: list[list[Any]],
-    config: DocumentsConfig,
-    place: Callable[[int], Place],
-    problems: Mapping[int, Problem] | None = None,
-) -> ParsedBatch:
-    """Return the documents of strings, or of records as JSON."""
-    num_chars = None
-    encode: Callable[[Any], bytes] = str.encode
-    if config.has_records:
-        encode = lambda of: bytes(of) or b"null"  # noqa: E731
-    else:
-        num_chars = [np.fromiter(map(len, column), np.int64, len(column)) for column in columns]
-    arrays = [texts_of(list(map(encode, column))).view(pa.large_binary()) for column in columns]
-    return parse(arrays, config, place=place, problems=problems, num_chars=num_chars)
+    return columns, lambda record: batch.place(shown[record]), problems
 
 
 def _text(line: bytes, field: _Field) -> Any | Problem:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tokflow.documents.batch import ParsedBatch, all_bad, too_large
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.file_formats import Columns
+from tokflow.documents.formats import Columns
 from tokflow.documents.formats.arrow import (
     RemoteSource,
     columns_in,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tokflow.documents.batch import ParsedBatch, all_bad, parse, too_large
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.decoding import as_utf8
-from tokflow.documents.file_formats import Columns
+from tokflow.documents.formats import Columns
 from tokflow.documents.ranges import Before, OpenRange, Range, lines_within, read_text, text_ranges
 from tokflow.errors import ConfigError
 from tokflow.store.tables import texts_of

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from tokflow.tokenizers.chat.formats import BadChatError
+from tokflow.tokenizers.chat import BadChatError
 from tokflow.tokenizers.chat.marks import CharSpan, MarkedChat, Words
 from tokflow.tokenizers.chat.template import PROBE, THINK, ChatTemplate, asked
-from tokflow.tokenizers.engines.protocol import any_of
+from tokflow.tokenizers.engines import any_of
 
 REMEMBERED_CHARS = 2_000
 """Characters of a frame; how a longer one is divided is found anew in each chat."""
@@ -57,13 +57,8 @@ class Frames:
         self._memory: dict[Hashable, int] = {}
         self._template = template
 
-    @property
-    def has_prompt(self) -> bool:
-        """False if the template writes no generation prompt."""
-        return self._ends.prompt != ""
-
     @cached_property
-    def _ends(self) -> "_Ends":
+    def ends(self) -> _Ends:
         """The ends of frames in chats of one word each."""
         write, (user, said) = self._template.try_writing, asked(PROBE)
         alone, prompt = write([user]), write([user], add_generation_prompt=True)
@@ -84,14 +79,11 @@ class Frames:
         return _Ends(given, not tail, tuple(closers))
 
     @cached_property
-    def _known(self) -> tuple[str, ...]:
-        return (*self._ends.closers, *self._stops)
-
-    @cached_property
-    def _known_run(self) -> re.Pattern[str]:
-        """One stop token or several, white space between them."""
-        name = any_of(self._known).pattern
-        return re.compile(rf"(?:{name})(?:\s*(?:{name}))*")
+    def _known(self) -> tuple[tuple[str, ...], re.Pattern[str]]:
+        """Stop tokens; and a pattern of one or several, white space between them."""
+        known = (*self.ends.closers, *self._stops)
+        name = any_of(known).pattern
+        return known, re.compile(rf"(?:{name})(?:\s*(?:{name}))*")
 
     def turns(self, chat: MarkedChat) -> list[Turn]:
         """Return the turns of the assistant, in the order of the text. Raises: BadChatError
@@ -160,7 +152,7 @@ class Frames:
         The reasoning that a generation prompt opens counts as said, as in TRL's templates: so the
         mask is the same whether the prompt does it or not.
         """
-        prompt = self._ends.prompt
+        prompt = self.ends.prompt
         given = self._rest(chat, index, before, is_asked=True)
         if (given := prompt if given is None else given) is None:
             raise _not_shown(f"a generation prompt before message {index}", "none")
@@ -194,13 +186,13 @@ class Frames:
     ) -> tuple[int, bool]:
         """Return the end of a turn, and whether it is a stop token."""
         stop = end + len(text[end:said].rstrip())
-        known = self._known
-        if (run := self._known_run.search(text, end, stop)) and run.end() < stop:
+        known, several = self._known
+        if (run := several.search(text, end, stop)) and run.end() < stop:
             # The text that goes on: another turn of the assistant, which ends too, or a template's.
-            header = (self._ends.prompt or "").split("\n")[0].strip()
+            header = (self.ends.prompt or "").split("\n")[0].strip()
             goes_on = text.startswith(header, run.end()) and text.endswith(known, end, stop)
             stop = stop if goes_on else run.end()
-        closing = self._special if has_words and self._ends.closers else known
+        closing = self._special if has_words and self.ends.closers else known
         has_stop = text.endswith(tuple(closing), end, stop)
         if not has_stop or (self._stops and not text.endswith(known, end, stop)):
             behind = after - len(text[stop:after].lstrip())
@@ -208,12 +200,12 @@ class Frames:
             found = find(text, behind, after)
             if found and found.group() in known:
                 return found.end(), True
-        return stop, has_stop or not (self._ends.is_open or self._ends.closers)
+        return stop, has_stop or not (self.ends.is_open or self.ends.closers)
 
     def is_stop(self, text: str, start: int, stop: int) -> bool:
         """Return whether text[start:stop] ends with a stop token, white space behind it aside."""
         end = start + len(text[start:stop].rstrip())
-        return text.endswith(self._known, start, end)
+        return text.endswith(self._known[0], start, end)
 
     def _common(self, one: str, other: str) -> int:
         """Return the length of the common beginning, in whole special tokens, tags and lines."""

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message
+from tokflow.tokenizers.chat import BadChatError, Chat, Message
 from tokflow.tokenizers.chat.template import END_THINK, THINK, ChatTemplate
-from tokflow.tokenizers.engines.protocol import any_of
+from tokflow.tokenizers.engines import any_of
 
 CharSpan: TypeAlias = tuple[int, int]
 Change: TypeAlias = Callable[[str, str], str]

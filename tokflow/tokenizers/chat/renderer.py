@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tokflow.documents import Batch, DocumentsConfig, Spans
 from tokflow.documents.batch import BadDocument, ParsedBatch
 from tokflow.store.tables import text_buffers, to_texts
-from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message, read_chat
+from tokflow.tokenizers.chat import BadChatError, Chat, Message, read_chat
 from tokflow.tokenizers.chat.frames import Frames, Turn
 from tokflow.tokenizers.chat.marks import (
     CALL,
@@ -116,14 +115,15 @@ class Renderer:
         """Return the documents that the template makes of the chats that were found."""
         rendered: list[Rendered] = []
         kept: list[int] = []
-        bad = list(found.bad)
+        bad, records = list(found.bad), found.batch.records
         offsets, data = text_buffers(found.batch.texts)
         for index, row in enumerate(found.batch.rows.tolist()):
             try:
                 record = data[offsets[index] : offsets[index + 1]].tobytes()
                 rendered.append(self.render(read_chat(record, self._documents)))
             except BadChatError as error:
-                bad.append(BadDocument(row, found.place(row), error.problem))
+                of = None if records is None else int(records[index])
+                bad.append(BadDocument(row, found.place(row), error.problem, of))
             else:
                 kept.append(index)
         counts = [[chat.counts.get(name, 0) for name in CHAT_COUNTS] for chat in rendered]
@@ -134,13 +134,15 @@ class Renderer:
             np.array([len(chat.text) for chat in rendered], dtype=np.int64),
             Spans.of([chat.loss_spans for chat in rendered]),
             Spans.of([chat.spelt for chat in rendered]),
+            None if records is None else records[kept],
             turns=Spans.of(
                 [[of.span for of in turns] for turns in known],
                 [_ORDINALS[of.role] for turns in known for of in turns],
             ),
             chat_counts=np.array(counts, dtype=np.int64).reshape(-1, len(CHAT_COUNTS)),
         )
-        return ParsedBatch(batch, tuple(sorted(bad, key=lambda document: document.row)))
+        bad.sort(key=lambda document: document.row)
+        return ParsedBatch(batch, tuple(bad), left_out=found.left_out)
 
     def render(self, chat: Chat) -> Rendered:
         """Return one chat as text. Raises: BadChatError; ConfigError as the template does."""
@@ -227,13 +229,16 @@ class Renderer:
 
     def _compared(self, marked: MarkedChat, blocks: Sequence[Turn]) -> list[str]:
         """Return how generation blocks differ from what the model has to emit, if that is known."""
-        if not self._frames.has_prompt:
+        if self._frames.ends.prompt == "":
             return []
         try:
             turns = self._frames.turns(marked)
         except BadChatError:
             return []
-        own, other = (_covered([of.span for of in some], marked.text) for some in (blocks, turns))
+        own, other = (np.zeros(len(marked.text), dtype=bool) for _ in range(2))
+        for is_covered, some in ((own, blocks), (other, turns)):
+            for turn in some:
+                is_covered[slice(*turn.span)] = True
         found = {"blocks_with_more": own & ~other, "blocks_with_less": other & ~own}
         return [name for name, is_so in found.items() if is_so.any()]
 
@@ -268,14 +273,6 @@ def loss_spans(
                 has_loss[start:stop] = False
     edges = np.flatnonzero(padded[1:] != padded[:-1])
     return [(start, stop) for start, stop in edges.reshape(-1, 2).tolist()]
-
-
-def _covered(spans: Sequence[CharSpan], text: str) -> npt.NDArray[np.bool_]:
-    """Return True for the characters of a text that are in one of the spans."""
-    is_covered = np.zeros(len(text), dtype=bool)
-    for start, stop in spans:
-        is_covered[start:stop] = True
-    return is_covered
 
 
 def _said(chat: Chat, turns: Sequence[Turn], *, is_last: bool) -> set[int]:

@@ -12,8 +12,8 @@ from typing import Any
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
-from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message
-from tokflow.tokenizers.engines.transformers_ import without_advice
+from tokflow.tokenizers.chat import BadChatError, Chat, Message
+from tokflow.tokenizers.engines.hugging_face import without_advice
 from tokflow.tokenizers.tokenizer import GENERATION_NAME, Tokenizer
 from tokflow.tokenizers.vocabulary import added_tokens, control_tokens, names_of_roles, read_config
 
@@ -143,7 +143,14 @@ class ChatTemplate:
         for index, message in enumerate(chat.messages):
             fields: dict[str, Any] = {}
             if isinstance(content := message.get("content"), list):
-                _refuse_media(content, index)
+                for part in content:
+                    kind = str(part.get("type")) if isinstance(part, dict) else ""
+                    if found := _MEDIA.search(kind):
+                        raise BadChatError(
+                            f"text as content of message {index}",
+                            f"a part of type {kind!r}",
+                            f"take chats with {found[0]} out: tokflow makes tokens of text alone",
+                        )
                 texts = [part["text"] for part in content if _is_text(part)]
                 if len(texts) == len(content) and not self._takes_parts:
                     fields["content"] = "".join(texts)
@@ -230,17 +237,6 @@ def _as_it_is(arguments: Any) -> Any:
 def _is_text(part: Any) -> bool:
     is_named = isinstance(part, dict) and part.get("type", "text") == "text"
     return is_named and isinstance(part.get("text"), str)
-
-
-def _refuse_media(content: Sequence[Any], index: int) -> None:
-    for part in content:
-        kind = str(part.get("type")) if isinstance(part, dict) else ""
-        if found := _MEDIA.search(kind):
-            raise BadChatError(
-                f"text as content of message {index}",
-                f"a part of type {kind!r}",
-                f"take chats with {found.group()} out, for tokflow makes tokens of text alone",
-            )
 
 
 TEMPLATE_NAME = "chat_template.jinja"

@@ -15,7 +15,7 @@ scores are added up from the start of the text, in floating point.
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.store.tables import offsets_of, text_buffers, texts_of
-from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText
+from tokflow.tokenizers.engines import Encoded, Engine, InText
 from tokflow.tokenizers.engines.reference import MODEL_NAME
 from tokflow.tokenizers.patterns import flat_steps
 from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, scan_tokenizer_json
@@ -336,13 +336,23 @@ class ChunkedEngine:
         is_long = np.diff(offsets) > self.chunked_bytes
         if not is_long.any() or (rule := self.find_rule()) is None:
             return self.engine.encode(texts)
-        bounds = [
-            self._cut(rule, data.data, start, stop) if cut else [(start, stop)]
-            for start, stop, cut in zip(
-                offsets[:-1].tolist(), offsets[1:].tolist(), is_long.tolist(), strict=True
-            )
-        ]
-        return self._encode_chunks(data.data, bounds)
+        spans = zip(pairwise(offsets.tolist()), is_long.tolist(), strict=True)
+        bounds = [self._cut(rule, data.data, *of) if is_cut else [of] for of, is_cut in spans]
+        chunks = [chunk for of_text in bounds for chunk in of_text]
+        ends = np.cumsum([stop - start for start, stop in chunks])
+        is_last = np.append(np.diff(ends // self.batch_bytes) > 0, True)
+        dtype, token_ids = self.dtype, bytearray()  # grows without a second copy of large texts
+        counts: list[npt.NDArray[np.int64]] = []
+        for first, last in pairwise([0, *(np.flatnonzero(is_last) + 1).tolist()]):
+            encoded = self.engine.encode(texts_of([data.data[a:b] for a, b in chunks[first:last]]))
+            if encoded.token_ids.max(initial=0) > np.iinfo(dtype).max:
+                token_ids = bytearray(np.frombuffer(token_ids, dtype).astype("<u4"))
+                dtype = np.dtype("<u4")
+            token_ids += encoded.token_ids.astype(dtype, copy=False).data
+            counts.append(np.diff(encoded.offsets))
+        of_chunks = offsets_of(np.concatenate(counts))
+        of_texts = of_chunks[offsets_of([len(of_text) for of_text in bounds])]
+        return Encoded(token_ids=np.frombuffer(token_ids, dtype), offsets=of_texts)
 
     def _cut(self, rule: CutRule, data: memoryview, start: int, stop: int) -> list[tuple[int, int]]:
         """Return the bounds of the chunks of one text; a chunk ends at the first place after
@@ -352,24 +362,3 @@ class ChunkedEngine:
             bounds.append((start, match.end()))
             start = match.end() + rule.num_dropped
         return [*bounds, (start, stop)]
-
-    def _encode_chunks(
-        self, data: memoryview, bounds: Sequence[Sequence[tuple[int, int]]]
-    ) -> Encoded:
-        """Encode the chunks of all texts, a batch at a time, and join those of each text."""
-        chunks = [chunk for of_text in bounds for chunk in of_text]
-        ends = np.cumsum([stop - start for start, stop in chunks])
-        is_last = np.append(np.diff(ends // self.batch_bytes) > 0, True)
-        dtype, token_ids = self.dtype, bytearray()  # grows without a second copy of large texts
-        counts: list[npt.NDArray[np.int64]] = []
-        for first, last in pairwise([0, *(np.flatnonzero(is_last) + 1).tolist()]):
-            texts = texts_of([data[start:stop] for start, stop in chunks[first:last]])
-            encoded = self.engine.encode(texts)
-            if encoded.token_ids.max(initial=0) > np.iinfo(dtype).max:
-                token_ids = bytearray(np.frombuffer(token_ids, dtype).astype("<u4"))
-                dtype = np.dtype("<u4")
-            token_ids += encoded.token_ids.astype(dtype, copy=False).data
-            counts.append(np.diff(encoded.offsets))
-        of_chunks = offsets_of(np.concatenate(counts))
-        offsets = of_chunks[offsets_of([len(of_text) for of_text in bounds])]
-        return Encoded(token_ids=np.frombuffer(token_ids, dtype), offsets=offsets)

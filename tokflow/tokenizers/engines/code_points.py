@@ -26,9 +26,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.store.tables import offsets_of, text_buffers, to_arrow, to_texts
+from tokflow.tokenizers.engines import Encoded, Engine
 from tokflow.tokenizers.engines.chunks import CutRule
 from tokflow.tokenizers.engines.fast import GigatokenEngine, open_gigatoken
-from tokflow.tokenizers.engines.protocol import Encoded, Engine
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.patterns import byte_level_model
 from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json, write_ranks
@@ -91,21 +91,13 @@ class CodePoints:
         for lead, second_bytes in self._second_bytes.items() if num_high else ():
             at = np.flatnonzero(data == lead) if high is None else high[data[high] == lead]
             at = at[second_bytes[data[at + 1]]]
-            if len(at):
-                edges = np.searchsorted(self._edges, _decoded(data, at, lead), side="right")
-                found.append(at[edges % 2 == 1])
+            num_following = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
+            points = np.full(len(at), lead & (0x3F >> num_following), dtype=np.int32)
+            for place in range(1, num_following + 1) if len(at) else ():
+                points = (points << 6) | (data[at + place] & 0x3F)
+            edges = np.searchsorted(self._edges, points, side="right")
+            found.append(at[edges % 2 == 1])
         return np.sort(np.concatenate(found))
-
-
-def _decoded(
-    data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], lead: int
-) -> npt.NDArray[np.int32]:
-    """Return the code points of the characters at `at`, which all begin with the byte `lead`."""
-    num_following = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
-    points = np.full(len(at), lead & (0x3F >> num_following), dtype=np.int32)
-    for place in range(1, num_following + 1):
-        points = (points << 6) | (data[at + place] & 0x3F)
-    return points
 
 
 NOWHERE = re.compile(rb"(?!)")

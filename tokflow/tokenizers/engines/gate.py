@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Literal
 
 import numpy as np
@@ -13,11 +13,10 @@ import pyarrow as pa
 from tokflow.errors import TokenizerError, TokflowError
 from tokflow.store.integrity import clear_when_damaged
 from tokflow.store.tables import text_buffers, to_arrow, to_texts
-from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
+from tokflow.tokenizers.engines import Encoded, Engine, InText, panics_as_errors
 from tokflow.tokenizers.engines.chunks import NEAR, WIDE, ChunkedEngine, CutRule, find_cut_rule
 from tokflow.tokenizers.engines.code_points import RoutedEngine, code_points_for_reference
 from tokflow.tokenizers.engines.fast import open_gigatoken
-from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, panics_as_errors
 from tokflow.tokenizers.engines.reference import MODEL_NAME, open_reference, unscored_pieces
 from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json
 
@@ -66,14 +65,9 @@ class GatedEngine:
         Raises: EngineDiffersError at the first difference.
         """
         encoded = self.engine.encode(texts)
-        if self.reference is not None:
-            self._compare_sample(texts, encoded, self.reference)
-        return encoded
-
-    def _compare_sample(
-        self, texts: pa.LargeStringArray, encoded: Encoded, reference: Engine
-    ) -> None:
-        """Compare some short documents, spread over the batch, and the head of a long one."""
+        if self.reference is None:
+            return encoded
+        # Some short documents, spread over the batch, and the head of a long one.
         lengths = np.diff(encoded.offsets)
         short = np.flatnonzero((lengths > 0) & (lengths <= SAMPLE_TOKENS))
         long = np.flatnonzero(lengths > SAMPLE_TOKENS)
@@ -88,14 +82,15 @@ class GatedEngine:
         of_heads = self.engine.encode(heads).documents() if len(heads) else []
         sample = pa.concat_arrays([texts.take(to_arrow(indices)), heads])
         got = [encoded.document(int(index)) for index in indices] + of_heads
-        expected = reference.encode(sample)
-        if difference := _difference(sample, got, expected, reference.name):
+        expected, name = self.reference.encode(sample), self.reference.name
+        if difference := _difference(sample, got, expected, name):
             raise EngineDiffersError(
                 where=self.engine.name,
-                expected=f"the tokens of {reference.name}",
+                expected=f"the tokens of {name}",
                 found=difference,
                 remedy="set `tokenizer.engine: reference`",
             )
+        return encoded
 
     def _places(self, num_documents: int, num_places: int) -> npt.NDArray[np.int64]:
         """Return places spread evenly over the documents, at other positions in the next batch."""
@@ -211,3 +206,49 @@ def _difference(
                 f"and {wanted[:8].tolist()} with {reference}"
             )
     return None
+
+
+_SHORT_STRINGS = (
+    "a", "Z", "word", "don't", "I'LL", "'s", "’s", "\u00e9", "e\u0301", "\u00df", "\u0130", "ſ", "ﬁ",
+    "0", "12", "123", "1234567", "٣٤٥", "½", "Ⅷ", "²", "१२", "𝟘",
+    " ", "  ", "   ", "\t", "\n", "\n\n", "\r\n", "\r", "\u00a0", "\u2003", "\u3000", "\u0085",
+    "\u200b", "\u200d", "\u2028", "\ufeff", "\u1680", "\x00", "\x1f", "\x7f", "\x0b", "\x0c",
+    ".", "...", "!?", "#$%", "_", "__init__", "-", "—", "$", "€", "+", "^", "`", "~", "|", "<|", "|>",
+    "中文", "日本語", "한국어", "ไทย", "हिन्दी", "עברית", "العربية", "Ω", "ж", "ა", "\u0f0b",
+    "👍", "👍🏽", "👩‍👩‍👧‍👦", "🇩🇪", "❤️", "1️⃣", "\U0001d54f", "\U00020000", "\ue000", "\U0010ffff", "\ufffd",
+    "\u0300", "\u0e33", "\u093f", "\u20dd", "\u0600", "\u061c", "ǅ", "ʰ", "ª", "\u2160",
+)  # fmt: skip
+
+_SENTENCES = (
+    "",
+    "Hello, world!",
+    " leading and trailing ",
+    "\n\n  indented\n\tcode = {'a': 1}\n",
+    "def f(x):\r\n    return x  # it's\r\n\r\n",
+    "<|endoftext|>",
+    "before<|endoftext|>after",
+    "<|endoftext|><|endoftext|>",
+    "<|endof", "text|>",
+    "</s>", "<s>", "<unk>", "[CLS] [SEP]", "<|im_start|>user\n", "<|fim_prefix|>",
+    " " * 17, " " * 300, "\n" * 40, "\t" * 9 + "x", " \n \n ", "x" + " " * 5 + "\n" + " " * 5 + "y",
+    "a" * 400, "ab" * 200, "1" * 100, "!" * 100, "é" * 100, "👍" * 20, "=" * 80,
+    "aaaaAAAA1111aaaa", "camelCaseWithHTTPServer2Go", "snake_case_name", "https://a.b/c?d=e&f=%20",
+    "I'm you're he's we'll they'd o'clock I'M YOU'RE", "''''s", "'t 't't",
+    "3.14159 1,000,000 1e-10 0xFF 1_000", "a1b2c3", "１２３", "x²+y³",
+    "Zalgo: Z\u0351\u036b\u0343\u036aa\u0301\u0310l\u0301g\u0302o\u0304",
+    "\u202eright to left\u202c", "مرحبا بالعالم 123", "ÅÄÖ åäö", "Straße", "ﷺ", "ꙮ", "𒐫",
+    "{\"k\": [1, 2.5, null, \"\\u00e9\"]}", "<html><br/>&nbsp;</html>", "$x_{1}^{2} \\frac{a}{b}$",
+)  # fmt: skip
+
+AWKWARD_STRINGS: tuple[str, ...] = tuple(
+    dict.fromkeys(
+        (
+            *_SENTENCES,
+            *_SHORT_STRINGS,
+            *(left + right for left, right in product(_SHORT_STRINGS, _SHORT_STRINGS[:60:7])),
+            *(left + right for left, right in product(_SHORT_STRINGS[:60:5], _SHORT_STRINGS)),
+            *(f"{short}{short} {short}\n{short}  {short}" for short in _SHORT_STRINGS),
+        )
+    )
+)
+"""About two thousand strings of one to four hundred characters, the same on every machine."""

@@ -1,6 +1,9 @@
-"""The reference engines: each kind of tokenizer through its own library."""
+"""The reference engines: each kind of tokenizer through its own library, whose version and Unicode
+table are part of what exact means: split patterns ask for letters and numbers, each version of
+Unicode adds some, and a library that does not know a letter splits the text beside it elsewhere.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import islice
@@ -13,16 +16,18 @@ import pyarrow as pa
 
 from tokflow.pools.machine import num_cores
 from tokflow.store.integrity import clear_when_damaged
-from tokflow.store.tables import text_buffers
-from tokflow.tokenizers.engines.protocol import (
+from tokflow.store.store import StoredOutput
+from tokflow.store.tables import text_buffers, to_texts
+from tokflow.store.versions import installed_version, newest_change
+from tokflow.tokenizers.engines import (
     Encoded,
     InText,
     ReferenceEngine,
     any_of,
     encoded_from_lists,
 )
-from tokflow.tokenizers.engines.tokenizers_ import load_tokenizer_json
-from tokflow.tokenizers.engines.transformers_ import TransformersEngine
+from tokflow.tokenizers.engines.hugging_face import TransformersEngine, load_tokenizer_json
+from tokflow.tokenizers.patterns import GPT2, GPT2_REGEX, byte_level_model, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
     RANKS_NAME,
@@ -32,6 +37,7 @@ from tokflow.tokenizers.tokenizer import (
 )
 
 if TYPE_CHECKING:
+    import sentencepiece
     import tiktoken
 
 
@@ -120,9 +126,6 @@ def open_tiktoken(tokenizer: Tokenizer) -> "tiktoken.Encoding":
 clear_when_damaged.append(open_tiktoken.cache_clear)
 
 
-if TYPE_CHECKING:
-    import sentencepiece
-
 ReturnType = Literal["numpy", "offset_mapping"]
 
 MODEL_NAME = "tokenizer.model"
@@ -183,8 +186,12 @@ class SentencePieceEngine:
             between = self._spelt.split(text)
             position = 0
             for index, (one, mapping) in enumerate(zip(between, mappings, strict=True)):
-                shared = _with_shared(mapping["pieces"], mapping["offsets"])
-                spans += [(position + start, position + stop) for start, stop in shared]
+                own: list[tuple[int, int]] = list(mapping["offsets"])
+                for at in range(len(own) - 2, -1, -1):
+                    is_put_before = at == 0 and mapping["pieces"][0] == SPACE
+                    if own[at][0] == own[at][1] == own[at + 1][0] and not is_put_before:
+                        own[at] = own[at + 1]  # a character shared with the pieces behind
+                spans += [(position + start, position + stop) for start, stop in own]
                 position += len(one)
                 if index < len(symbols):
                     spans.append((position, position := position + len(symbols[index])))
@@ -226,19 +233,6 @@ _WITHOUT_PREFIX = b"\x1a\x02\x18\x00"
 false; protobuf merges the two, and the last value counts."""
 
 
-def _with_shared(
-    pieces: Sequence[str], offsets: Sequence[tuple[int, int]]
-) -> list[tuple[int, int]]:
-    """Return the offsets of pieces with the characters that a piece shares with those behind it."""
-    spans = list(offsets)
-    for index in range(len(spans) - 2, -1, -1):
-        (start, stop), following = spans[index], spans[index + 1]
-        is_put_before = index == 0 and pieces[0] == SPACE
-        if start == stop == following[0] and not is_put_before:
-            spans[index] = following
-    return spans
-
-
 def load_processor(model: bytes) -> "sentencepiece.SentencePieceProcessor":
     """Return the processor of the bytes of a .model.
 
@@ -275,3 +269,90 @@ def unscored_pieces(model: bytes) -> list[str]:
         for token_id in range(processor.get_piece_size())
         if processor.get_score(token_id) == 0 and not processor.is_byte(token_id)
     ]
+
+
+LETTERS = {
+    "15": "\U0001e4d0",
+    "15.1": "\U0002ebf0",
+    "16": "\U000105c0",
+    "17": "\U00010940",
+}
+"""New letter of each version of Unicode; in UTF-8 all begin with the byte F0."""
+
+
+def reference_of(kind: str, folder: Path) -> dict[str, str]:
+    """Return `library`, `version` and `unicode` of the reference of a tokenizer in `folder`.
+
+    Empty where a token is a byte. Without `unicode` where transformers makes the ids, and with
+    SentencePiece, whose models contain their tables.
+    """
+    if kind == "bytes":
+        return {}
+    has_json = (folder / "tokenizer.json").is_file()
+    of_json = "tokenizers" if has_json else "transformers"
+    return _installed(kind if kind in ("tiktoken", "sentencepiece") else of_json)
+
+
+def _installed(library: str) -> dict[str, str]:
+    found = {"version": installed_version(library), "unicode": unicode_of(library)}
+    return {"library": library, **{name: value for name, value in found.items() if value}}
+
+
+def unicode_of(library: str) -> str | None:
+    """Return the newest version of Unicode whose letters the split patterns of a library know.
+
+    A letter that it knows is one word with the `a` before it, so that the merge of `a` and the
+    letter's first byte is among the tokens.
+    """
+    if library == "tokenizers":
+        fields = {"version": "1.0", "pre_tokenizer": pre_tokenizer_fields(GPT2)}
+        fields["model"] = {"type": "BPE", **byte_level_model([(b"a", b"\xf0")])}
+        loaded = load_tokenizer_json(msgspec.json.encode(fields), "ordinary")
+        words = to_texts([f"a{letter}" for letter in LETTERS.values()])
+        tokens = [ids.tolist() for ids in loaded.encode(words).documents()]
+    elif library == "tiktoken":
+        import tiktoken
+
+        ranks = {**{bytes([byte]): byte for byte in range(256)}, b"a\xf0": 256}
+        encoding = tiktoken.Encoding(
+            "letters", pat_str=GPT2_REGEX, mergeable_ranks=ranks, special_tokens={}
+        )
+        tokens = [encoding.encode_ordinary(f"a{letter}") for letter in LETTERS.values()]
+    else:
+        return None
+    known = [of for of, ids in zip(LETTERS, tokens, strict=True) if 256 in ids]
+    return max(known, key=float, default=None)
+
+
+def describe_reference(reference: Mapping[str, str], libraries: Mapping[str, str]) -> str:
+    """Return the reference of tokens in words: `tokenizers 0.23.3 (Unicode 16)`.
+
+    `libraries`: known changes in the recipe of the tokens. With others than those of `reference`,
+    the tokens were made again after the tokenizer was saved: `tokenizers 1.0 or newer`.
+    """
+    library, since = reference["library"], libraries.get(reference["library"])
+    known = newest_change(library, reference["version"], "tokens")
+    if since == known:
+        return _named(reference)
+    return f"{library} {since} or newer" if since else f"{library} before {known}"
+
+
+def _named(reference: Mapping[str, str]) -> str:
+    table = f" (Unicode {reference['unicode']})" if "unicode" in reference else ""
+    return f"{reference['library']} {reference['version']}{table}"
+
+
+def reference_change(tokenizer: StoredOutput) -> str | None:
+    """Return the change of the reference since a tokenizer was saved.
+
+    None if its version is the same, if it is not installed, or if one of the two versions is known
+    to differ: tokens are stale then.
+    """
+    saved = tokenizer.manifest.details.get("reference")
+    now = installed_version(saved["library"]) if saved else None
+    if not saved or now is None or now == saved["version"]:
+        return None
+    library, versions = saved["library"], (saved["version"], now)
+    if len({newest_change(library, of, "tokens") for of in versions}) > 1:
+        return None
+    return f"the reference of its ids was {_named(saved)} and is {_named(_installed(library))} now"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokflow.documents import DocumentsConfig, Limit, Reject
-from tokflow.documents.file_formats import columns_of
+from tokflow.documents.formats import columns_of
 from tokflow.documents.formats.json_array import cut_records
 from tokflow.documents.ranges import ranges_of
 from tokflow.errors import RawFileError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.tokenizers.chat.formats import BadChatError, Chat
+from tokflow.tokenizers.chat import BadChatError, Chat
 from tokflow.tokenizers.chat.template import ChatTemplate
 from tokflow_tests.chat_templates import CHATML, OPEN, REASONING, assistant, call, user
 

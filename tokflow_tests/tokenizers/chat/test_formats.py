@@ -14,7 +14,7 @@ import pytest
 from tokflow.documents import DocumentsConfig
 from tokflow.documents.batch import ParsedBatch
 from tokflow.errors import BadDocumentError, ConfigError
-from tokflow.tokenizers.chat.formats import BadChatError, Chat, read_chat
+from tokflow.tokenizers.chat import BadChatError, Chat, read_chat
 from tokflow_tests.chats import chat
 from tokflow_tests.reading import read_documents
 
@@ -292,9 +292,6 @@ def test_a_prompt_and_a_completion_of_messages_are_joined(name: str, tmp_path: P
     assert read_chats(tmp_path / name, **fields) == [
         Chat(chat("a", "b", "c", "d"), first_supervised=3)
     ]
-
-
-NAMES = {"system": "system", "user": "human", "assistant": "gpt"}
 
 
 def test_lists_of_messages_where_texts_are_declared_name_the_format(tmp_path: Path):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from tokflow.tokenizers.chat.formats import BadChatError, Chat
+from tokflow.tokenizers.chat import BadChatError, Chat
 from tokflow.tokenizers.chat.renderer import Rendered
 from tokflow_tests.chat_templates import (
     BAR,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.tokenizers.chat.formats import BadChatError, Chat
+from tokflow.tokenizers.chat import BadChatError, Chat
 from tokflow_tests.chat_templates import FAMILIES, assistant, call, renderer_of, tool, user
 
 TURNS = [user("u"), assistant("a"), user("v"), assistant("b"), user("w")]

@@ -5,16 +5,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import sentencepiece
 import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers, trainers
+from tokenizers import models, pre_tokenizers, trainers
 
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.errors import BadDocumentError, TokenizerError
-from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow_tests.chats import (
     CHATS,
@@ -27,11 +24,11 @@ from tokflow_tests.chats import (
     chat,
     chat_dataset,
     save_chat_tokenizer,
-    write_chats,
 )
 from tokflow_tests.outputs import documents_of
+from tokflow_tests.reading import write_records
 from tokflow_tests.special import train_model
-from tokflow_tests.tiny import save_tokenizer, tokenize
+from tokflow_tests.tiny import declare, save_tokenizer, tokenize
 
 
 def transformers_tokenizer(folder: Path, template: str) -> Any:
@@ -106,17 +103,6 @@ def test_special_tokens_that_users_spell_stay_plain_text(chats: list[Any], tmp_p
     assert shard.manifest.counts["num_special_tokens_in_text"] == 5
 
 
-def test_messages_may_hold_any_private_character(tmp_path: Path):
-    forged = f"\U000f0000{END}\U000f0001 \U000f0002"
-    template = MARKED.replace("'\n'", "'\U000f0003\n'", 1)
-    shard = tokenize(chat_dataset(tmp_path, [chat(forged, "no")], template=template))
-
-    library = tokenizers.Tokenizer.from_str(byte_level_json())
-    [(ids, _)] = documents_of(shard)
-    assert ids.count(library.token_to_id(END)) == 2
-    assert forged in library.decode(ids, skip_special_tokens=False)
-
-
 def test_names_of_fields_that_spell_special_tokens_stay_plain_text_too(tmp_path: Path):
     call = {"function": {"name": "f", "arguments": {END: 1}}}
     messages = [*chat("call it"), {"role": "assistant", "content": "", "tool_calls": [call]}]
@@ -178,16 +164,6 @@ def test_a_tokenizer_that_marks_beginnings_of_texts_refuses_spelt_special_tokens
         tokenize(dataset)
 
 
-def test_tokens_that_are_no_bytes_get_their_places_from_the_library(tmp_path: Path):
-    library = tokenizers.Tokenizer.from_str(byte_level_json())
-    library.normalizer = normalizers.NFC()
-    chats = [*CHATS, chat("e\u0301a", "e\u0301 o\u0308 no"), chat("x", "e\u0301")]
-    dataset = chat_dataset(tmp_path, chats)
-    save_chat_tokenizer(tmp_path, content=library.to_str())
-
-    assert documents_of(tokenize(dataset)) == of_transformers(tmp_path, MARKED, chats)
-
-
 def test_a_sentencepiece_model_has_its_places_from_its_library(tmp_path: Path):
     symbols = ["<|im_start|>", "<|im_end|>"]
     (tmp_path / "own.model").write_bytes(train_model(control_symbols=symbols))
@@ -238,38 +214,6 @@ def test_tiktoken_chats_have_their_mask_by_bytes(
     assert supervised == "ja 👍🏽 gut<|endoftext|>"
 
 
-def test_parquet_lists_of_structs_arrow_and_json_strings_give_the_same_shard_as_jsonl(
-    tmp_path: Path,
-):
-    call = {"function": {"arguments": {"x": 1}, "name": "f"}}
-    chats = [*CHATS, [*chat("call it"), {"role": "assistant", "content": "", "tool_calls": [call]}]]
-    template = PLAIN.replace(
-        "message['content'] +", "message['content'] + (message.tool_calls | tojson "
-        "if message.tool_calls is defined else '') +",
-    )  # fmt: skip
-    table = pa.table({"messages": pa.array(chats)})
-    assert pa.types.is_struct(table.schema.field("messages").type.value_type)
-    strings = pa.table({"messages": [json.dumps(messages) for messages in chats]})
-    raw = tmp_path / "raw"
-    write_chats(raw / "a.jsonl", chats)
-    pq.write_table(table, raw / "b.parquet", row_group_size=2)
-    with pa.ipc.new_file(raw / "c.arrow", table.schema) as writer:
-        writer.write_table(table)
-    pq.write_table(strings, raw / "d.parquet")
-    write_chats(raw / "e.jsonl", [json.dumps(messages) for messages in chats])
-    lines = ['"' + json.dumps(messages).replace('"', '""') + '"' for messages in chats]
-    (raw / "f.csv").write_text("\n".join(["messages", *lines, ""]))
-    dataset = chat_dataset(tmp_path, None, template=template)
-
-    shards = [tokenize(dataset, path.name) for path in sorted(raw.iterdir())]
-
-    assert '"arguments": {"x": 1}' in tokenizers.Tokenizer.from_str(byte_level_json()).decode(
-        documents_of(shards[0])[-1][0]
-    )
-    assert [documents_of(shard) for shard in shards] == [documents_of(shards[0])] * 6
-    assert len({shard.manifest.files["loss_mask.bin"].sha256 for shard in shards}) == 1
-
-
 def test_bos_and_eos_that_the_template_writes_are_not_doubled(tmp_path: Path):
     template = "{{ bos_token }}" + MARKED
     around = {"bos": "first", "bos_token": "<|bos|>"}
@@ -309,33 +253,11 @@ def test_an_eos_that_is_added_is_supervised_where_the_assistant_speaks_last(tmp_
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv", "tsv", "arrow"])
 def test_of_a_prompt_and_its_completion_only_the_latter_is_supervised(suffix: str, tmp_path: Path):
     documents = {"prompt": "p", "completion": "c"}
-    pairs = [("Q: größe?\n", "A: ja"), ("", "all of it"), ("nothing", "")]
-    table = pa.table({"p": [p for p, _ in pairs], "c": [c for _, c in pairs]})
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    if suffix == "parquet":
-        pq.write_table(table, raw / "a.parquet")
-    elif suffix == "arrow":
-        with pa.ipc.new_stream(raw / "a.arrow", table.schema) as writer:
-            writer.write_table(table)
-    elif suffix == "jsonl":
-        (raw / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
-    else:
-        comma = {"csv": ",", "tsv": "\t"}[suffix]
-        rows = "".join(f'"{p}"{comma}"{c}"\n' for p, c in pairs)
-        documents["quoting"] = "double"  # tsv has none by itself
-        (raw / f"a.{suffix}").write_text(f"p{comma}c\n{rows}")
-    dataset = make_dataset(
-        {
-            "name": "pairs",
-            "raw": {"files": "raw/*"},
-            "documents": documents,
-            "tokenizer": {"kind": "bytes"},
-            "store": "store",
-        },
-        base=tmp_path,
-        where="test",
-    )
+    pairs = [("Q: größe? ", "A: ja"), ("", "all of it"), ("nothing", "")]
+    (tmp_path / "raw").mkdir()
+    records = [{"p": prompt, "c": completion} for prompt, completion in pairs]
+    write_records(tmp_path / f"raw/a.{suffix}", records)
+    dataset = declare(tmp_path, raw={"files": "raw/*"}, documents=documents)
 
     shard = tokenize(dataset)
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import tokenizers
 
-from tokflow.errors import BadDocumentError
-from tokflow.tokenizers.chat.formats import BadChatError, Chat
+from tokflow.tokenizers.chat import BadChatError, Chat
 from tokflow.tokenizers.chat.marks import Marker
 from tokflow.tokenizers.chat.template import ChatTemplate
 from tokflow_tests.chats import END, PLAIN, START, byte_level_json, chat, chat_dataset
@@ -54,17 +53,6 @@ def test_a_special_token_that_the_template_joins_out_of_messages_stays_plain_tex
     assert library.decode(ids, skip_special_tokens=False).count(END) == own.count(END) + 1
     assert len(ids) == len(mask)
     assert shard.manifest.counts["num_special_tokens_in_text"] == 1
-
-
-@pytest.mark.parametrize(("template", "messages", "own"), JOINED.values(), ids=JOINED)
-def test_with_error_such_a_token_stops_the_run(
-    template: str, messages: Any, own: list[str], tmp_path: Path
-):
-    policy = {"special_tokens_in_text": "error"}
-    dataset = chat_dataset(tmp_path, [messages], template=template, tokenizer=policy)
-
-    with pytest.raises(BadDocumentError, match="expected no special token in the text"):
-        tokenize(dataset)
 
 
 def test_a_special_token_of_what_is_left_where_a_template_cuts_stays_plain_text(tmp_path: Path):

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from tokflow.errors import BadDocumentError
-from tokflow.tokenizers.chat.formats import BadChatError, Chat
+from tokflow.tokenizers.chat import BadChatError, Chat
 from tokflow.tokenizers.chat.marks import Marker
 from tokflow.tokenizers.chat.template import ChatTemplate
-from tokflow_tests.chats import CHATS, MARKED, PLAIN, chat, chat_dataset
+from tokflow_tests.chats import MARKED, chat, chat_dataset
 from tokflow_tests.outputs import documents_of
 from tokflow_tests.tiny import tokenize
 
@@ -55,6 +54,7 @@ def supervised(template: str, messages: Any = None, **names: str) -> list[str]:
         ("{% set generation = 'no' %}{% generation %}{{ generation }}{% endgeneration %}", ["no"]),
         ("{% raw %}{% generation %}{% endraw %}-{% generation %}b{% endgeneration %}", ["b"]),
         ("{{ '{% generation %}' }}-{% generation %}b{% endgeneration %}", ["b"]),
+        ("{# {% generation %} #}-{% generation %}b{% endgeneration %}", ["b"]),
     ],
 )
 def test_white_space_and_other_uses_of_the_word_change_no_block(template: str, expected: list[str]):
@@ -79,31 +79,6 @@ def test_messages_may_hold_the_marks():
 def test_a_block_that_the_template_goes_on_to_change_is_a_bad_chat(template: str):
     with pytest.raises(BadChatError, match="one that changes, cuts or measures"):
         supervised(template)
-
-
-def test_a_bad_block_is_a_document_that_can_be_set_aside(tmp_path: Path):
-    template = (
-        "{% for m in messages %}{% set turn %}{% generation %}{{ m.content }}{% endgeneration %}"
-        "{% endset %}{{ turn | trim }}{% endfor %}"
-    )
-    chats = [chat("a", "b"), chat("a", " b ")]
-
-    with pytest.raises(BadDocumentError, match="where the text is written"):
-        tokenize(chat_dataset(tmp_path, chats, template=template))
-    aside = {"on_bad_document": "reject"}
-    shard = tokenize(chat_dataset(tmp_path, chats, template=template, documents=aside))
-
-    assert shard.manifest.counts["num_rejects"] == 1
-    assert [mask for _, mask in documents_of(shard)] == [[1, 1, 1]]
-
-
-def test_a_generation_block_in_a_comment_is_none(tmp_path: Path):
-    with_comment = tokenize(chat_dataset(tmp_path, template=PLAIN + "{# {% generation %} #}"))
-
-    assert documents_of(with_comment) == documents_of(
-        tokenize(chat_dataset(tmp_path / "plain", CHATS, template=PLAIN))
-    )
-    assert with_comment.manifest.counts["num_loss_tokens"] > 20
 
 
 def test_generation_blocks_are_supervised_whatever_the_role_is_called(tmp_path: Path):

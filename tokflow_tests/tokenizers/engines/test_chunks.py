@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from tokflow.store.tables import to_texts
+from tokflow.tokenizers.engines import Encoded
 from tokflow.tokenizers.engines.chunks import ChunkedEngine, CutRule
-from tokflow.tokenizers.engines.protocol import Encoded
 from tokflow.tokenizers.engines.reference import BytesEngine
 
 BEFORE_SPACE = CutRule(re.compile(rb"[a-z](?= )"))
@@ -48,32 +48,6 @@ def test_a_long_text_is_given_in_chunks_and_comes_back_as_one():
 
     assert recorder.given == [["ab cd"], [" ef gh"], ["x y"]]
     assert documents(encoded) == ["ab cd ef gh", "x y"]
-
-
-def test_short_texts_are_given_as_they_are():
-    recorder = Recorder()
-    texts = to_texts(["ab cd", "", "x y"])
-
-    engine(recorder).encode(texts)
-
-    assert recorder.given == [["ab cd", "", "x y"]]
-
-
-def test_without_a_rule_a_long_text_is_given_whole():
-    recorder = Recorder()
-
-    encoded = engine(recorder, None).encode(to_texts(["ab cd ef gh"]))
-
-    assert recorder.given == [["ab cd ef gh"]]
-    assert documents(encoded) == ["ab cd ef gh"]
-
-
-def test_where_there_is_no_place_a_chunk_is_as_long_as_it_must_be():
-    recorder = Recorder()
-
-    engine(recorder).encode(to_texts(["abcdefghij kl mno"]))
-
-    assert recorder.given == [["abcdefghij"], [" kl mno"]]
 
 
 def test_the_space_that_the_tokenizer_adds_is_left_out_of_the_chunks():

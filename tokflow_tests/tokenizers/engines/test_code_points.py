@@ -30,7 +30,8 @@ from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokenizers.engines.reference import BytesEngine, open_reference
 from tokflow.tokenizers.patterns import BYTE_LETTERS, PATTERNS, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import Kind, Tokenizer
-from tokflow_tests.outputs import make_manifest, stored, token_lists
+from tokflow_tests.outputs import token_lists
+from tokflow_tests.special import made_tokenizer
 from tokflow_tests.tiny import declare_texts, tokenize
 from tokflow_tests.vocabularies import openai_pattern
 
@@ -79,16 +80,7 @@ def crossing_tiktoken(name: str, folder: Path) -> Tokenizer:
 
 
 def crossing(kind: Kind, folder: Path) -> Tokenizer:
-    nobody = dict.fromkeys(("eos_id", "eos_token", "bos_id", "bos_token"))
-    saved = Tokenizer(
-        folder=folder,
-        fingerprint=kind,
-        kind=kind,
-        vocab_size=1_000,
-        special_tokens={},
-        stored=stored(folder, make_manifest()),
-        **nobody,
-    )
+    saved = made_tokenizer(folder, kind, fingerprint=kind)
     (folder / "crossing").mkdir()
     return write_crossing_tokenizer(saved, folder / "crossing")
 

@@ -27,11 +27,11 @@ from tokflow.tokenizers.engines import chunks
 from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES, ChunkedEngine, find_cut_rule
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.gate import open_engine
+from tokflow.tokenizers.engines.hugging_face import load_tokenizer_json
 from tokflow.tokenizers.engines.reference import SentencePieceEngine, TiktokenEngine
-from tokflow.tokenizers.engines.tokenizers_ import load_tokenizer_json
 from tokflow.tokenizers.tokenizer import Tokenizer as SavedTokenizer
 from tokflow.tokenizers.tokenizer import write_ranks
-from tokflow_tests.outputs import make_manifest, stored
+from tokflow_tests.special import made_tokenizer
 from tokflow_tests.texts import awkward_strings
 from tokflow_tests.vocabularies import LLAMA3_PATTERN, QWEN_PATTERN, openai_pattern
 
@@ -200,22 +200,7 @@ def with_merge_across_a_line_end(step: Any) -> Tokenizer:
 
 def saved(tokenizer: Tokenizer, folder: Any) -> SavedTokenizer:
     tokenizer.save(str(folder / "tokenizer.json"))
-    return made(folder)
-
-
-def made(folder: Any, kind: Any = "file") -> SavedTokenizer:
-    return SavedTokenizer(
-        folder=folder,
-        fingerprint="0",
-        kind=kind,
-        vocab_size=2000,
-        special_tokens={},
-        eos_id=None,
-        eos_token=None,
-        bos_id=None,
-        bos_token=None,
-        stored=stored(folder, make_manifest()),
-    )
+    return made_tokenizer(folder)
 
 
 def in_chunks(engine: Any, rule: chunks.CutRule | None) -> ChunkedEngine:
@@ -256,7 +241,9 @@ def test_tiktoken_in_chunks_gives_the_tokens_of_the_whole(pattern: str, tmp_path
     encoding = tiktoken.Encoding(
         "test", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens
     )
-    rule = find_cut_rule(made(tmp_path, "tiktoken"), in_text="control", widest=chunks.NEAR)
+    rule = find_cut_rule(
+        made_tokenizer(tmp_path, "tiktoken"), in_text="control", widest=chunks.NEAR
+    )
     whole = TiktokenEngine(encoding, in_text="control")
     assert rule is chunks.NEAR
 
@@ -355,7 +342,7 @@ UNPROVEN: dict[str, dict[str, Any]] = {
 
 def made_of(fields: dict[str, Any], folder: Path) -> SavedTokenizer:
     (folder / "tokenizer.json").write_text(json.dumps(fields))
-    return made(folder)
+    return made_tokenizer(folder)
 
 
 def test_where_no_place_is_proven_a_document_goes_whole(tmp_path: Path):
@@ -385,11 +372,14 @@ def test_steps_that_are_no_patterns_have_no_wider_rule(tmp_path: Path):
         narrow = find_cut_rule(made_of(fields, tmp_path), in_text="ordinary")
 
         assert narrow in (chunks.NARROW, chunks.DROPPING)
-        assert find_cut_rule(made(tmp_path), in_text="ordinary", widest=chunks.NEAR) is narrow
+        assert (
+            find_cut_rule(made_tokenizer(tmp_path), in_text="ordinary", widest=chunks.NEAR)
+            is narrow
+        )
 
 
 def test_bytes_may_be_cut_between_any_two_characters(tmp_path: Path):
-    rule = find_cut_rule(made(tmp_path, "bytes"), in_text="ordinary")
+    rule = find_cut_rule(made_tokenizer(tmp_path, "bytes"), in_text="ordinary")
     assert rule is not None
 
     cut = [match.end() for match in rule.place.finditer("aé漢".encode())]
@@ -418,7 +408,7 @@ def sentencepiece_model(folder: Path, **options: Any) -> SavedTokenizer:
         **{"model_type": "bpe", "byte_fallback": True, **options},
     )
     (folder / "tokenizer.model").write_bytes(model.getvalue())
-    return made(folder, "sentencepiece")
+    return made_tokenizer(folder, "sentencepiece")
 
 
 @pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)

@@ -12,11 +12,8 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from tokflow.errors import TokenizerError
 from tokflow.store.tables import to_texts
-from tokflow.tokenizers.engines import fast, reference
-from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
-from tokflow.tokenizers.engines.code_points import COMPARED
+from tokflow.tokenizers.engines import InText, fast, reference
 from tokflow.tokenizers.engines.gate import EngineDiffersError, open_engine
-from tokflow.tokenizers.engines.protocol import InText
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens import shard as tokens
@@ -62,12 +59,6 @@ UNSUPPORTED: dict[str, Callable[[], tokenizers.Tokenizer]] = {
     "lowercase": lambda: byte_level_bpe(normalizers.Lowercase()),
     "strip": lambda: byte_level_bpe(normalizers.Strip()),
 }
-SUPPORTED: dict[str, Callable[[], tokenizers.Tokenizer]] = {
-    "byte-level BPE": byte_level_bpe,
-    "prefix space": lambda: byte_level_bpe(prefix=True),
-}
-if tokenizers.__version__ == COMPARED["tokenizers"]:  # NFC of another goes to the reference
-    SUPPORTED["NFC"] = lambda: byte_level_bpe(normalizers.NFC())
 
 
 @cache
@@ -117,34 +108,6 @@ def test_what_gigatoken_does_not_support_goes_to_the_reference_and_says_why(
     assert run_of(shard)["engine"] == "tokenizers"
     assert run_of(shard)["engine_reason"].startswith("gigatoken does not take this tokenizer: ")
     assert "\n" not in run_of(shard)["engine_reason"]
-
-
-@pytest.mark.parametrize("name", SUPPORTED)
-def test_what_gigatoken_supports_gives_the_tokens_of_the_reference(name: str, tmp_path: Path):
-    tokenizer = SUPPORTED[name]()
-    config = {**save(tokenizer, tmp_path), "engine": "gigatoken"}
-
-    shard = tokenize(declare_texts(tmp_path, some_strings(), **config))
-
-    assert token_lists(shard) == reference_tokens(tokenizer, some_strings())
-    assert run_of(shard)["engine"] == "gigatoken"
-
-
-def test_the_reason_counts_the_strings_that_were_compared(tmp_path: Path):
-    engine = open_engine(saved(tmp_path))
-
-    assert engine.reason == "equal to tokenizers on 2,113 awkward strings"
-    assert len(AWKWARD_STRINGS) == 2_104
-
-
-def test_asking_for_gigatoken_where_it_is_not_supported_is_an_error(tmp_path: Path):
-    config = {**save(word_level(), tmp_path), "engine": "gigatoken"}
-
-    with pytest.raises(TokenizerError) as caught:
-        tokenize(declare_texts(tmp_path, **config))
-
-    assert caught.value.where == "tokenizer.engine: gigatoken"
-    assert 'Unsupported model type "WordLevel"' in caught.value.found
 
 
 def test_asking_for_gigatoken_where_it_differs_is_an_error_that_shows_a_text(tmp_path: Path):

@@ -95,15 +95,6 @@ def test_a_model_that_was_cut_short_is_an_error(cut: int, tmp_path: Path):
     assert "; name the .model itself, and copy it anew if it was cut short; " in message
 
 
-def test_another_file_is_no_model(tmp_path: Path):
-    (tmp_path / "tokenizer.json").write_text('{"model": {}}')
-
-    message = error_of(tmp_path, "tokenizer.json")
-
-    assert "expected a .model file that SentencePiece has made, found ValueError: " in message
-    assert "a tokenizer.json is kind: file, " in message
-
-
 def test_a_folder_is_no_model(tmp_path: Path):
     (tmp_path / "own").mkdir()
     save_model(tmp_path / "own")

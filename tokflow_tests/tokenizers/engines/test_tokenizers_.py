@@ -10,7 +10,7 @@ import pytest
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.tables import to_texts
-from tokflow.tokenizers.engines.tokenizers_ import JsonTokenizer, is_version_1, load_tokenizer_json
+from tokflow.tokenizers.engines.hugging_face import JsonTokenizer, is_version_1, load_tokenizer_json
 from tokflow.tokenizers.training import _tokenizer_json
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
