@@ -5,7 +5,7 @@ begin at some characters. Where these are the same, its tokens are, too, if both
 one token shard, or made it of one text by one tokenizer in one way; else they are read.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from tokflow.exports.format import TOKENS_AT_ONCE, pieces
 from tokflow.exports.index import scan_index
 from tokflow.selection.left_out import rule_against
 from tokflow.selection.stage import SELECTION
+from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import dataset_of
 from tokflow.store.store import StoredOutput
@@ -34,6 +35,7 @@ from tokflow.tokens.shard_files import hashes_as_array
 Integers: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
+Numbers: TypeAlias = defaultdict[str, int]
 
 COLUMNS = ("part", "raw_file", "row", "num_tokens", "position", "char_start", "token_in_piece")
 """Columns of an index that are read; parts and raw files as numbers that both sides share."""
@@ -126,7 +128,7 @@ class DocumentChanges:
     """
 
     def __init__(self, a: StoredOutput, b: StoredOutput, recipes: Recipes) -> None:
-        parts, files = _Names(), _Names()
+        parts, files = _numbers(), _numbers()
         sides = (a, recipes.a), (b, recipes.b)
         self._both = [_One(Export(of), side, _read_index(of, parts, files)) for of, side in sides]
         self._recipes, self._parts, self._files = recipes, list(parts), list(files)
@@ -175,18 +177,19 @@ class DocumentChanges:
     def _has_other_content(self, asked: Flags) -> Flags:
         """Return whether documents, which have as many tokens on both sides, have others."""
         found, unknown = np.zeros(len(asked), bool), np.zeros(len(asked), bool)
+        outputs = (of for one in self._both for of in one.side.outputs.values())
+        has_cuts = any(CUT_TOKENS_NAME in of.manifest.files for of in outputs)
         some = np.flatnonzero(asked)
         files, edges = np.unique(self._file[some], return_index=True)
         for file, own in zip(files.tolist(), np.split(some, edges[1:]), strict=False):
-            shards = self._shards_of(file)
-            if len({of.manifest.recipe.fingerprint for of in shards}) == 1 and len(shards) == 2:
-                continue
-            if len(shards) == 2 and _are_tokenized_alike(*shards):
-                key = self._key_of(file)[1]
-                a, b = (_hashes(of, of.origins.row_of(key, 0) + self._row[own]) for of in shards)
-                found[own] = a != b
-            else:
+            key = self._key_of(file)
+            shards = [of.side.shards[key] for of in self._both if key in of.side.shards]
+            made = [_tokenized(of) for of in shards]
+            if len(shards) < 2 or made[0] != made[1] or has_cuts:
                 unknown[own] = True
+            elif shards[0].manifest.recipe != shards[1].manifest.recipe:
+                a, b = (_hashes(of, of.origins.row_of(key[1], 0) + self._row[own]) for of in shards)
+                found[own] = a != b
         if unknown.any():
             sums = [np.zeros(len(asked), np.uint64) for _ in self._both]
             documents = np.repeat(np.arange(len(asked)), np.diff([*self._first, len(self._ids)]))
@@ -203,11 +206,6 @@ class DocumentChanges:
             return manifest.dataset, name
         source, key = source_and_key(name)
         return dataset_of(source), key
-
-    def _shards_of(self, file: int) -> list[TokenShard]:
-        """Return the token shards of a raw file that the stores have."""
-        key = self._key_of(file)
-        return [of.side.shards[key] for of in self._both if key in of.side.shards]
 
     @property
     def is_in_order(self) -> bool:
@@ -263,25 +261,19 @@ class DocumentChanges:
         stop, found = np.append(self._first, len(self._ids))[1:], []
         part = self._ids % (len(self._parts) + 1)
         for number, of in enumerate(order):
-            at, file, row = (
-                slice(self._first[of], stop[of]),
-                int(self._file[of]),
-                int(self._row[of]),
-            )
-            tokens = {
-                name: {
-                    self._parts[each]: num
-                    for each, num in zip(part[at].tolist(), own[at].tolist(), strict=True)
-                    if num
-                }
-                for name, own in zip("ab", self._tokens, strict=True)
-            }
+            file, row = int(self._file[of]), int(self._row[of])
+            at = range(self._first[of], stop[of])
+            tokens = [
+                {self._parts[part[place]]: int(own[place]) for place in at if own[place]}
+                for own in self._tokens
+            ]
             kinds = [kind for kind, are in self.kinds.items() if are[of]]
             entry: dict[str, Any] = {
                 "raw_file": names[file],
                 "row": row,
                 "kinds": kinds,
-                **{f"num_tokens_{name}": of_parts for name, of_parts in tokens.items()},
+                "num_tokens_a": tokens[0],
+                "num_tokens_b": tokens[1],
                 "cause": self._cause_of(file, kinds[-1]),
             }
             if number < num_shown:
@@ -326,15 +318,14 @@ class DocumentChanges:
         return str(token_ids)
 
 
-class _Names(dict[str, int]):
-    """Numbers of names, in the order in which they are asked for."""
+def _numbers() -> Numbers:
+    """Return numbers of names, in the order in which they are asked for."""
+    found: Numbers = defaultdict(int)
+    found.default_factory = found.__len__
+    return found
 
-    def __missing__(self, name: str) -> int:
-        self[name] = len(self)
-        return self[name]
 
-
-def _read_index(export: StoredOutput, parts: _Names, files: _Names) -> dict[str, Integers]:
+def _read_index(export: StoredOutput, parts: Numbers, files: Numbers) -> dict[str, Integers]:
     """Return the columns of an index. Raises: CorruptOutputError."""
     found: dict[str, list[Integers]] = {name: [np.zeros(0, np.int64)] for name in COLUMNS}
     for table in scan_index(export, COLUMNS):
@@ -347,17 +338,10 @@ def _read_index(export: StoredOutput, parts: _Names, files: _Names) -> dict[str,
     return {name: np.concatenate(of) for name, of in found.items()}
 
 
-def _are_tokenized_alike(a: TokenShard, b: TokenShard) -> bool:
-    """Return whether equal texts have equal tokens in two shards."""
-    made = [
-        (
-            of.manifest.recipe.version,
-            of.manifest.recipe.config,
-            of.manifest.recipe.parents["tokenizer"],
-        )
-        for of in (a, b)
-    ]
-    return made[0] == made[1]
+def _tokenized(shard: TokenShard) -> tuple[Any, ...]:
+    """Return what decides the tokens of a text in a shard."""
+    recipe = shard.manifest.recipe
+    return recipe.version, recipe.config, recipe.parents["tokenizer"]
 
 
 def _hashes(shard: TokenShard, rows: Integers) -> npt.NDArray[np.void]:

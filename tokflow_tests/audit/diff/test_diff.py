@@ -210,6 +210,7 @@ def test_two_stores_and_two_yamls_are_compared_by_their_exports(
     yamls = run("diff", tmp_path / "before.yaml", tmp_path / "web.yaml")
     same = run("diff", tmp_path / "before.yaml", tmp_path / "store" / "web")
 
+    assert not diff(tmp_path / "store", tmp_path / "store" / "web")["is_same"]
     assert stores["only_a"] == ["mixed/export/bin", "web/export/parquet"]
     [output] = stores["outputs"]
     assert output["causes"] == {"selection: expression": 7}
