@@ -109,32 +109,6 @@ def scan_index(export: StoredOutput, columns: Sequence[str]) -> Iterator[pa.Tabl
             yield file.read_row_group(number, columns=list(columns))
 
 
-def read_documents(export: StoredOutput, rows_of: Callable[[str], Collection[int]]) -> pa.Table:
-    """Return the rows about some documents, part by part in order. `rows_of`: given a raw file, its
-    documents that are wanted. What names documents is read of all of it, once, and other columns of
-    row groups that have one of them. Raises: CorruptOutputError where it is damaged."""
-    with _opened(export, read_dictionary=["raw_file"]) as file:
-        return documents_in(file, rows_of)
-
-
-def documents_in(file: Any, rows_of: Callable[[str], Collection[int]]) -> pa.Table:
-    """Return what `read_documents` does of an index that is opened, raw files as dictionaries."""
-    tables = [file.schema_arrow.empty_table()]
-    for group in range(file.num_row_groups):
-        named = file.read_row_group(group, columns=["raw_file", "row"]).unify_dictionaries()
-        files, rows = named["raw_file"].combine_chunks(), to_numpy(named["row"])
-        wanted = [
-            code * ROWS_OF_PASS + row
-            for code, name in enumerate(files.dictionary.to_pylist())
-            for row in rows_of(name)
-        ]
-        keys = to_numpy(files.indices).astype(np.int64) * ROWS_OF_PASS + rows
-        is_wanted = np.isin(keys, np.array(wanted, dtype=np.int64))
-        if is_wanted.any():
-            tables.append(file.read_row_group(group).filter(to_arrow(is_wanted)))
-    return pa.concat_tables(tables)
-
-
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
     """Let whatever a library finds wrong with the content of a file, or of a folder, be an error

@@ -1,6 +1,6 @@
 """Documents that are excluded now, and that a repository of the hub has since an earlier push."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from tokflow.audit.ancestry import Ancestry, lineage
-from tokflow.audit.verify.excluded import Document, rows_by_name
+from tokflow.audit.verify.excluded import Document, entries_of
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.exports import INDEX_NAME
-from tokflow.exports.index import documents_in
 from tokflow.push.repository import Target
 from tokflow.raw.hub_repository import HubFile, read_small
 from tokflow.selection.left_out import EXCLUDED, LEFT_OUT_NAME
@@ -67,7 +66,7 @@ def find_held(
         excluded += _excluded_from(export) if before else ()
     for folder, dataset in before.items() if excluded else ():
         index = there.get(folder + INDEX_NAME)
-        entries = _documents_in(index, rows_by_name(excluded, dataset)) if index else []
+        entries = entries_of([_read_index(index)], excluded, dataset) if index else []
         names = (of["raw_file"] for of in entries)
         if dataset is None:  # each pass of a mixture has a name of its own
             names = ("/".join(source_and_key(of)) for of in names)
@@ -100,10 +99,8 @@ def _excluded_from(export: StoredOutput) -> Iterator[Document]:
                 yield shard.manifest.dataset, raw_file, row
 
 
-def _documents_in(index: HubFile, rows_of: Callable[[str], Sequence[int]]) -> list[dict[str, Any]]:
+def _read_index(file: HubFile) -> pa.Table:
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    source = pa.BufferReader(read_small(index))
-    with pq.ParquetFile(source, read_dictionary=["raw_file"]) as file:
-        found: list[dict[str, Any]] = documents_in(file, rows_of).to_pylist()
-        return found
+    with pq.ParquetFile(pa.BufferReader(read_small(file)), read_dictionary=["raw_file"]) as index:
+        return index.read(columns=["raw_file", "row"])

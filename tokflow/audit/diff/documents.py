@@ -24,9 +24,9 @@ from tokflow.exports.format import TOKENS_AT_ONCE, pieces
 from tokflow.exports.index import scan_index
 from tokflow.selection.left_out import rule_against
 from tokflow.selection.stage import SELECTION
-from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import dataset_of
+from tokflow.split.spans import CUT_TOKENS_NAME
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_numpy
 from tokflow.tokens.shard import TokenShard, places_of

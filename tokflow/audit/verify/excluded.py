@@ -1,24 +1,24 @@
 """Proof that no token of the documents that lists name is in an export."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tokflow.attributes.config import OWN_KEYS
 from tokflow.attributes.stage import tables_of
 from tokflow.audit.ancestry import Ancestry
-from tokflow.audit.holders import has_documents_of
 from tokflow.audit.verify.export import index_problems
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exclusion.lists import ExclusionList, check_used, find_excluded, read_lists
 from tokflow.exclusion.stage import Exclusion
 from tokflow.exports import Export
-from tokflow.exports.index import read_documents
+from tokflow.exports.index import scan_index
 from tokflow.exports.stage import EXPORT
 from tokflow.pipeline.dataset import Dataset
 from tokflow.selection.left_out import are_excluded
@@ -29,7 +29,7 @@ from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import Unreadable, walk
 from tokflow.store.tables import to_arrow, to_numpy
 from tokflow.store.versions import installed_versions
-from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
 
 Document: TypeAlias = tuple[str, str, int]
 """Dataset, raw file and row."""
@@ -200,10 +200,9 @@ def _sizes(shard: TokenShard, exclusion: Exclusion) -> Sizes:
 
 def _held(export: StoredOutput, documents: Sizes) -> list[dict[str, Any]]:
     """Return the entries of the index of an export that are of one of some documents."""
+    tables = scan_index(export, ["part", "position", "num_tokens", "raw_file", "row"])
     dataset = None if "mixture" in export.manifest.details else export.manifest.dataset
-    columns = ["part", "position", "num_tokens", "raw_file", "row"]
-    table = read_documents(export, rows_by_name((of[:3] for of in documents), dataset))
-    found: list[dict[str, Any]] = table.select(columns).to_pylist()
+    found = entries_of(tables, [of[:3] for of in documents], dataset)
     for entry in found:
         length = Export(export).of_part(entry["part"]).sequence_length
         entry |= {"export": _name(export)}
@@ -211,22 +210,28 @@ def _held(export: StoredOutput, documents: Sizes) -> list[dict[str, Any]]:
     return found
 
 
-def rows_by_name(
-    documents: Iterable[Document], dataset: str | None
-) -> Callable[[str], Sequence[int]]:
-    """Return a function that gives the rows of some documents, given the name of their raw file in
-    the index of an export. `dataset`: that of the export; None of a mixture."""
-    rows: dict[tuple[str, str], list[int]] = {}
-    for of, file, row in documents:
-        rows.setdefault((of, file), []).append(row)
-
-    def rows_of(name: str) -> Sequence[int]:
+def entries_of(
+    tables: Iterable[pa.Table], documents: Iterable[Document], dataset: str | None
+) -> list[dict[str, Any]]:
+    """Return the rows of the index of an export, raw files as dictionaries, that are of one of some
+    documents; in order. `dataset`: that of the export; None of a mixture, whose raw files have the
+    names of their sources."""
+    numbers: dict[tuple[str, str], int] = {}
+    wanted = [
+        numbers.setdefault((of, file), len(numbers)) * ROWS_OF_PASS + row
+        for of, file, row in documents
+    ]
+    found = []
+    for table in tables:
+        files = table["raw_file"].combine_chunks()
+        names = [*map(source_and_key, files.dictionary.to_pylist())]
         if dataset is not None:
-            return rows.get((dataset, name), ())
-        source, key = source_and_key(name)
-        return rows.get((dataset_of(source), key), ())
-
-    return rows_of
+            names = [(dataset, of) for of in files.dictionary.to_pylist()]
+        number = np.array([numbers.get((dataset_of(of), key), -1) for of, key in names], np.int64)
+        keys = number[to_numpy(files.indices)] * ROWS_OF_PASS + to_numpy(table["row"])
+        at = np.flatnonzero(np.isin(keys, np.array(wanted, dtype=np.int64)))
+        found += table.take(to_arrow(at)).to_pylist()
+    return found
 
 
 def _name(export: StoredOutput) -> str:
