@@ -279,7 +279,7 @@ FAULTS = {
     "sequences": [
         (
             "of a row that is left out, repeated tokens count as dropped",
-            "kept = replace(kept, num_repeated=_num_repeated(kept, covered))",
+            "kept = replace(kept, num_repeated=num_repeated)",
             "pass",
             "test_no_row_is_without_a_supervised_token_and_the_account_closes",
         ),
