@@ -555,6 +555,26 @@ FAULTS = {
             'entry["token_in_piece"]',
             "test_a_piece_of_a_character_leads_to_all_of_it",
         ),
+        (
+            "a proof that a text is gone does not look at mixtures",
+            "if has_documents_of(each.manifest, dataset.name):",
+            "if each.manifest.dataset == dataset.name:",
+            "test_a_mixture_that_takes_the_dataset_is_looked_at_and_each_pass_is_named",
+        ),
+        (
+            "documents with other tokens are the same",
+            "found |= unknown & (sums[0] != sums[1])",
+            "pass",
+            "test_tokens_are_read_where_hashes_say_nothing",
+        ),
+    ],
+    "exclusion": [
+        (
+            "of the rows of a list that name documents of one shard only the first counts",
+            "documents = np.flatnonzero(to_numpy(first.is_valid()).astype(bool) & ~is_named)",
+            "documents = np.flatnonzero(to_numpy(first.is_valid()).astype(bool) & ~is_named)[:1]",
+            "test_what_a_list_names_is_as_if_it_were_not_in_the_raw_files",
+        ),
     ],
 }
 """By room, each with its old text, the new one and its test."""

@@ -94,12 +94,21 @@ def test_another_order_and_another_format_are_told_from_other_tokens(tmp_path: P
     assert results[1]["documents"] == results[2]["documents"] == []
 
 
+def test_of_a_store_the_build_counts_that_latest_leads_to(tmp_path: Path):
+    first = built(tmp_path)
+    other = built(tmp_path, select="num_chars > 3")
+    built(tmp_path)
+
+    assert diff(tmp_path / "store", first)["is_same"]
+    assert not diff(tmp_path / "store", other)["is_same"]
+
+
 @pytest.mark.parametrize("has_stores", [True, False])
 def test_tokens_are_read_where_hashes_say_nothing(tmp_path: Path, has_stores: bool):
     """BOS in place of EOS: as many tokens of the same texts."""
     tokenizers = [{"eos": "last"}, {"eos": "none", "bos": "first"}]
     one, other = (built(tmp_path, tokenizer={"kind": "bytes", **of}) for of in tokenizers)
-    rows = {**ROWS, "b.jsonl": [("twa", "u4", 9), *ROWS["b.jsonl"][1:]]}
+    rows = {**ROWS, "b.jsonl": [("owt", "u4", 9), *ROWS["b.jsonl"][1:]]}
     third = built(tmp_path, rows=rows)
     exports = [one, other, third]
     if not has_stores:
@@ -123,6 +132,20 @@ def test_a_document_whose_parts_take_another_half_of_it_each_is_changed(tmp_path
 
     assert document["kinds"] == ["changed"]
     assert document["num_tokens_a"] == document["num_tokens_b"] == {"x": 2, "y": 2}
+
+
+def test_a_document_that_is_cut_elsewhere_into_as_many_tokens_is_changed(tmp_path: Path):
+    """Of `aa` and `a`, and of `aa` twice: two tokens each, from the first character on."""
+    sides = []
+    for num in (3, 4):
+        split = {"boundary": "character", "parts": {"x": {"characters": num}}}
+        how = {"split": split, "tokenizer": {"kind": "trained", "vocab_size": 258, "eos": "none"}}
+        sides.append(built(tmp_path, rows={"a.jsonl": [("aaaaa", "", 0)]}, **how))
+
+    [document] = diff(*sides)["outputs"][0]["documents"]
+
+    assert document["kinds"] == ["changed"]
+    assert document["num_tokens_a"] == document["num_tokens_b"] == {"x": 2}
 
 
 def slow_documents(stored: StoredOutput) -> dict[tuple[str, int], dict[str, list[int]]]:
