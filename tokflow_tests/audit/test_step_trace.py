@@ -284,6 +284,8 @@ def test_a_step_behind_the_state_needs_a_batch_size_unless_the_state_tells_one()
 
     of_state = Steps(position_of(state, samples), batch_size=3)
     assert (of_state.num_done, of_state.samples(4).tolist()) == (2, [12, 13, 14])
-    assert Steps(Position(6, batches=((2, 2), (1, 2)))).samples(4).tolist() == [8, 9]
+    assert Steps(Position(7, batches=((2, 2), (1, 3)))).samples(4).tolist() == [10, 11, 12]
+    before_skip = Steps(Position(6, skipped=(range(6, 9),), batches=((2, 3),)))
+    assert (before_skip.num_done, before_skip.samples(2).tolist()) == (2, [9, 10, 11])
     ended = Steps(Position(6, batches=((2, 3),)), length=8)
     assert [ended.samples(step).tolist() for step in (2, 3)] == [[6, 7], []]
