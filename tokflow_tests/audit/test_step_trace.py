@@ -105,11 +105,10 @@ def samples_of(folder: Path, choose: random.Random) -> Samples:
             blocks=blocks,
             num_samples=choose.choice([None, 300]),
         )
-    if kind == "twice":  # documents of one dataset in two sources
-        paths = {of: folder / f"store/web/exports/{of}/latest" for of in ("bin", "megatron")}
-        fields = "input_ids", "labels", "loss_mask"
-        rows = {of: open_rows(path, "train", 7, fields=fields) for of, path in paths.items()}
-        return mix(rows, weights={"bin": 2, "megatron": 1}, seed=seed, blocks=blocks)
+    if kind == "twice":  # a dataset has two sources
+        path = folder / "store/code/exports/bin/latest"
+        parts = {part: open_rows(path, part, 7) for part in SPLIT}
+        return mix(parts, weights={"train": 2, "validation": 1}, seed=seed, blocks=blocks)
     if kind == "shard":
         shard = folder / "store/web/tokens/web-1.jsonl"
         return open_rows(shard, sequence_length=5).epochs(seed)

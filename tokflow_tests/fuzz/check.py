@@ -25,7 +25,7 @@ from tokflow_tests.fuzz.chats import is_chat
 from tokflow_tests.fuzz.check_export import ExportToCheck, check_export
 from tokflow_tests.fuzz.check_kept import check_kept
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens
-from tokflow_tests.fuzz.check_trace import check_traces
+from tokflow_tests.fuzz.check_trace import check_document, check_traces
 from tokflow_tests.fuzz.difference import DifferenceError, same
 from tokflow_tests.fuzz.model import (
     NO_PART,
@@ -238,6 +238,8 @@ class _Run:
             self.tally.exports += 1
             self.tally.tokens += checked.num_tokens
             self.tally.traces += check_traces(checked, self.random)
+            dataset = made.output.graph.dataset
+            self.tally.traces += check_document(dataset, checked, pieces, self.random)
 
     @property
     def _sequence_seed(self) -> int | None:

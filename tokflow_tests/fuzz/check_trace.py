@@ -1,13 +1,16 @@
-"""Compare what `tokflow trace` says of some tokens with the texts themselves."""
+"""Compare what `tokflow trace` says of some tokens, and of documents, with the texts themselves."""
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from random import Random
 from typing import Any
 
+from tokflow.audit.document_trace import trace_document
 from tokflow.audit.trace import trace_tokens
+from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.fuzz.check_export import CheckedExport, IndexRun
 from tokflow_tests.fuzz.difference import same
-from tokflow_tests.fuzz.model import Piece
+from tokflow_tests.fuzz.model import NONE, Piece, Pieces
 
 TRACES = 2
 """Of each export."""
@@ -23,6 +26,35 @@ def check_traces(export: CheckedExport, random: Random) -> int:
         stop = start + random.choice((1, 1, 2, 7, 40))
         _check(export, part, start, stop)
     return TRACES if parts else 0
+
+
+def check_document(dataset: Dataset, export: CheckedExport, pieces: Pieces, random: Random) -> int:
+    """Trace one document to the rows of an export, or to a reason; return how many."""
+    each = [(part, of) for part, files in pieces.items() for some in files.values() for of in some]
+    if not each:
+        return 0
+    chosen = random.choice(each)[1]
+    document = chosen.file, chosen.row
+    found = trace_document(dataset, *document)
+    name = f"{dataset.name}/exports/{export.made.folder.parent.name}"
+    [holder] = [of for of in found.exports if of.output == name]
+    runs = [
+        (part, *astuple(run))
+        for part, of_part in export.runs.items()
+        for run in of_part
+        if (run.file, run.row) == document
+    ]
+    where = f"trace of {document} to {name}"
+    same(where, expected=sorted(runs), found=sorted(astuple(of)[:7] for of in holder.tokens))
+    own = [(part, of) for part, of in each if (of.file, of.row) == document and part not in NONE]
+    lost = False
+    for part, piece in own:
+        places = [run for run in runs if run[0] == part and run[5] == piece.char_start]
+        there = {at for run in places for at in range(run[6], run[6] + run[2])}
+        lost |= len(there) < len(piece.tokens)
+    same(f"{where}: a reason", expected=lost or not own, found=holder.why_not is not None)
+    same(f"{where}: of no part", expected=not own, found=found.why_not is not None)
+    return 1
 
 
 def _check(export: CheckedExport, part: str, start: int, stop: int) -> None:
@@ -89,4 +121,4 @@ def _characters(
     return char_of_byte[begin], char_of_byte[end - 1] + 1 if end > begin else char_of_byte[begin]
 
 
-__all__ = ["IndexRun", "check_traces"]
+__all__ = ["IndexRun", "check_document", "check_traces"]
