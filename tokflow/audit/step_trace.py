@@ -135,8 +135,8 @@ class Training:
         """Return of each document, given where its tokens are, the samples before the state that
         have one of them, in order; those that were skipped are none.
 
-        The order is gone through from its first sample, 15 ns a sample or, of a mixture, 150 ns: a
-        row comes once in each epoch of its source. Only samples that are found are read.
+        The order is gone through from its first sample, 0.1 us a sample or, of blocks and mixtures,
+        up to 0.9 us: a row comes once in each epoch of its source. What is found alone is read.
         """
         numbers = self._touching([span for spans in documents for span in spans])
         places = places_of(self.samples, numbers)
