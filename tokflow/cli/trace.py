@@ -159,12 +159,11 @@ def main(
         print_json(found) if json else print_documents(found)
     else:
         stored = find_export(export or "")
-        first = token or 0
-        span = first, first + 1
+        start, stop = token or 0, (token or 0) + 1
         if sequence is not None:
-            span = sequence_range(stored, part, sequence)
+            start, stop = sequence_range(stored, part, sequence)
         origins = trace_tokens(
-            stored, part=part, start=span[0], stop=span[1], trust_remote_code=trust_remote_code
+            stored, part=part, start=start, stop=stop, trust_remote_code=trust_remote_code
         )
         print_json({"part": part, "origins": origins}) if json else print_origins(origins)
 

@@ -12,6 +12,7 @@ from tokflow.audit.document_trace import DocumentTrace, trace_document, trace_do
 from tokflow.errors import ConfigError
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
+from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.pipeline.test_mixture import declare_mixture
 from tokflow_tests.tiny import EOS, build, declare
 
@@ -123,6 +124,20 @@ def test_an_older_build_is_looked_into_by_the_text_where_rows_moved(tmp_path: Pa
     assert held(dataset, six) == {latest: ["six$"], older: []}
     [reason] = [of.why_not for of in six.exports if of.why_not]
     assert reason.startswith("it was made without this text")
+
+
+def test_documents_of_a_store_at_a_url_are_found_by_another_machine(
+    tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+):
+    dataset = declare(tmp_path, WORDS, store=f"{object_store.url}/store", exports=["parquet"])
+    build(dataset)
+    here = trace_documents(dataset, text=b"four")
+    monkeypatch.setenv("TOKFLOW_CACHE", str(tmp_path / "other"))
+
+    there = declare(tmp_path, store=f"{object_store.url}/store", exports=["parquet"])
+
+    assert trace_documents(there, text=b"four") == here
+    assert [of.output for of in here.documents[0].exports] == ["tiny/exports/parquet"]
 
 
 def test_what_is_left_out_of_parts_is_in_no_export(tmp_path: Path):
