@@ -21,12 +21,7 @@ from tokflow.raw.globs import (
     open_folders,
     unescaped,
 )
-from tokflow.raw.hub_repository import (
-    HubFile,
-    HubRepository,
-    find_in_repository,
-    list_repositories,
-)
+from tokflow.raw.hub_repository import HubFile, HubRepository, find_in_repository, list_repositories
 from tokflow.raw.remote import Validator
 from tokflow.raw.source_splits import Origin, folder_matches, repository_matches
 from tokflow.shown import redact

@@ -6,11 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw import (
-    RawFile,
-    RawSource,
-    files,
-)
+from tokflow.raw import RawFile, RawSource, files
 from tokflow_tests.raw.fetching import read_raw_file
 
 LONG_AGO = 1_000_000_000

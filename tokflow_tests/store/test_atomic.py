@@ -9,12 +9,7 @@ import pytest
 from tokflow.errors import ForeignOutputError, TokflowError
 from tokflow.store import atomic
 from tokflow.store.atomic import NewFolders, is_leftover, new_file, new_folder
-from tokflow.store.manifest import (
-    MANIFEST_NAME,
-    checksums,
-    is_complete,
-    write_manifest,
-)
+from tokflow.store.manifest import MANIFEST_NAME, checksums, is_complete, write_manifest
 from tokflow.store.store import Store
 from tokflow_tests.outputs import content, edit_manifest, make_manifest
 

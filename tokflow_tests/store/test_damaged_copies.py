@@ -10,13 +10,7 @@ from tokflow.exports import writing
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.store import integrity
-from tokflow.store.integrity import (
-    ReadAgainError,
-    Reading,
-    check_files,
-    once_more,
-    trust_files,
-)
+from tokflow.store.integrity import ReadAgainError, Reading, check_files, once_more, trust_files
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow_tests.cli.commands import run
 from tokflow_tests.disks import flip
