@@ -98,9 +98,15 @@ def decide(
     memory = replace(memory, looked=memory.looked or now)
     if not is_due(dataset.scan, dataset.timezone, since=memory.looked, now=now):
         return Decision(memory, f"looks again when it is time: {dataset.scan}")
-    if dataset.automation and (run := _under_way(instance, dataset)) is not None:
-        said = f"waits for run {run.run_id[:8]} of {run.job_name}"
-        return Decision(memory, f"{said}; cancel it if its machine is gone")
+    if dataset.automation:
+        end_lost_runs(instance)
+        both = (dataset, *dataset.sources)
+        keys = {key for of in both for key in asset_keys(of).values()}
+        jobs = {build_job_name(of) for of in both}
+        for run in instance.get_runs(dg.RunsFilter(statuses=NOT_ENDED)):
+            if run.job_name in jobs or keys & (run.asset_selection or set()):  # of some of it, too
+                said = f"waits for run {run.run_id[:8]} of {run.job_name}"
+                return Decision(memory, f"{said}; cancel it if its machine is gone")
     try:
         changes = look_at_sources(instance, dataset)
         stamped = {key: max(of.mtime_ns, of.ctime_ns) for key, of in changes.stamps.items()}
@@ -114,18 +120,6 @@ def decide(
         return decide_now(instance, changes, replace(memory, written=stamps), now)
     except (TokflowError, OSError) as error:
         return Decision(memory, message_of(error, where=dataset.name))
-
-
-def _under_way(instance: dg.DagsterInstance, dataset: Dataset) -> dg.DagsterRun | None:
-    """Return a run that builds the dataset, or some of its assets, and has not ended."""
-    end_lost_runs(instance)
-    both = (dataset, *dataset.sources)
-    keys = {key for of in both for key in asset_keys(of).values()}
-    jobs = set(map(build_job_name, both))
-    for run in instance.get_runs(dg.RunsFilter(statuses=NOT_ENDED)):
-        if run.job_name in jobs or keys & (run.asset_selection or set()):
-            return run
-    return None
 
 
 def _settled(memory: Memory, state: str, because: str, now: float) -> Decision:

@@ -143,7 +143,15 @@ class DatasetScaffolder(dg.Scaffolder[Any]):
         try:
             if request.scaffold_format != "yaml":
                 raise click.UsageError("--format: expected yaml, which declares a dataset")
-            text = _scaffolded(request)
+            name, root = as_name(request.target_path.name), request.project_root or Path.cwd()
+            project = find_project(root)
+            if project is not None:
+                check_new(name, request.target_path / YAML_NAMES[0], project)
+            raw, patterns, suggested = root / "data/raw" / name, [f"data/raw/{name}/*"], UNSEEN
+            if any(format_of_name(path.name) for path in raw.rglob("*")):
+                found = patterns_of([str(raw)], here=root, store=root / DEFAULT_STORE)
+                patterns, suggested = shortened_to(root, found), suggest(found)
+            text = dataset_yaml(name, patterns, suggested, in_project=True)
         except (TokflowError, click.ClickException) as error:
             remove_empty([request.target_path])  # Dagster made it, and would refuse a second try
             if isinstance(error, TokflowError):
@@ -151,18 +159,6 @@ class DatasetScaffolder(dg.Scaffolder[Any]):
             raise
         with (request.target_path / YAML_NAMES[0]).open("x", encoding="utf-8") as file:
             file.write(text)
-
-
-def _scaffolded(request: dg.ScaffoldRequest[Any]) -> str:
-    name, root = as_name(request.target_path.name), request.project_root or Path.cwd()
-    project = find_project(root)
-    if project is not None:
-        check_new(name, request.target_path / YAML_NAMES[0], project)
-    raw = root / "data/raw" / name
-    if not any(format_of_name(path.name) for path in raw.rglob("*")):
-        return dataset_yaml(name, [f"data/raw/{name}/*"], UNSEEN, in_project=True)
-    patterns = patterns_of([str(raw)], here=root, store=root / DEFAULT_STORE)
-    return dataset_yaml(name, shortened_to(root, patterns), suggest(patterns), in_project=True)
 
 
 @dg.scaffold_with(DatasetScaffolder)

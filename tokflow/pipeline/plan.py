@@ -358,6 +358,12 @@ class _Planner:
             took = read_run(runs[0]).get("seconds") if runs else None
             cost = output.step.cost
             seconds = cost.seconds + cost.per_byte * num_bytes if took is None else float(took)
+        failure = None
+        if cause and self.failures:  # of it, or of the raw file that its tokens wait for
+            is_unfetched = output.step.has_engine and output.key in self.unfetched
+            stage = RAW if is_unfetched else output.stage
+            key = failure_key(self.graph, stage, output.name, output.packing)
+            failure = self.failures.get(key or "")
         self.planned.append(
             PlannedOutput(
                 graph=self.graph,
@@ -367,12 +373,6 @@ class _Planner:
                 fingerprint=output.fingerprint if recipe else None,
                 num_bytes=num_bytes,
                 estimated_seconds=round(seconds, 2),
-                failure=self._failure(output) if cause and self.failures else None,
+                failure=failure,
             )
         )
-
-    def _failure(self, output: Output) -> PastFailure | None:
-        """Return why an output, or the raw file that its tokens wait for, failed before."""
-        is_unfetched = output.step.has_engine and output.key in self.unfetched
-        stage = RAW if is_unfetched else output.stage
-        return self.failures.get(failure_key(self.graph, stage, output.name, output.packing) or "")

@@ -175,7 +175,21 @@ def check_store(statement: Statement, store: Store, folder: Path) -> Iterator[st
     `folder`: that of the store, of the dataset, of the export, or of the output itself. Raises:
     TokflowError where something is missing, or a manifest is damaged.
     """
-    outputs = lineage(_export_of(statement, store, folder), Ancestry())
+    said = statement["predicate"]
+    name = said["fingerprint"][:16]
+    below = Path(said["dataset"], EXPORT.path, said["export"], name)
+    likely = [folder / Path(*below.parts[at:]) for at in range(5)]
+    store.look_for(likely[:2])
+    there = next((of for of in likely if is_complete(of)), None)
+    if there is None:
+        raise MissingOutputError(
+            where=store.shown(folder),
+            expected=f"the export of the receipt, {below}",
+            found="none",
+            remedy="name the store, the dataset or the export that has it, or add --rebuild",
+        )
+    export = store.find(resolved(there), EXPORT.name, said["fingerprint"])
+    outputs = lineage(export, Ancestry())
     yield from map(str, differences(statement, outputs))
     for problems in store.problems(outputs):
         yield from map(str, problems)
@@ -217,25 +231,6 @@ def check_rebuilt(statement: Statement, dataset: Dataset) -> Iterator[str]:
     yield from map(str, differences(statement, lineage(export, Ancestry())))
 
 
-def _export_of(statement: Statement, store: Store, folder: Path) -> StoredOutput:
-    """Return the export of a receipt in a store: in the folder of the store, of the dataset, of the
-    export or of the output itself. Raises: MissingOutputError; as `Store.find`."""
-    said = statement["predicate"]
-    name = said["fingerprint"][:16]
-    below = Path(said["dataset"], EXPORT.path, said["export"], name)
-    likely = [folder / Path(*below.parts[at:]) for at in range(5)]
-    store.look_for(likely[:2])
-    there = next((of for of in likely if is_complete(of)), None)
-    if there is None:
-        raise MissingOutputError(
-            where=store.shown(folder),
-            expected=f"the export of the receipt, {below}",
-            found="none",
-            remedy="name the store, the dataset or the export that has it, or add --rebuild",
-        )
-    return store.find(resolved(there), EXPORT.name, said["fingerprint"])
-
-
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
@@ -263,7 +258,10 @@ def signed(statement: bytes, key: Path, password: bytes | None = None) -> bytes:
         "payloadType": PAYLOAD_TYPE,
         "signatures": [{"sig": base64.b64encode(signature).decode(), "keyid": ""}],
     }
-    material = {"publicKey": {"hint": _hint(private.public_key())}, "tlogEntries": []}
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    pem = private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    material = {"publicKey": {"hint": _hex(pem)}, "tlogEntries": []}
     bundle = {"mediaType": BUNDLE_TYPE, "verificationMaterial": material, "dsseEnvelope": envelope}
     return indented(bundle)
 
@@ -346,10 +344,3 @@ def _algorithm(key: Any) -> Any:
 
     by_size: dict[int, Any] = {256: hashes.SHA256, 384: hashes.SHA384, 521: hashes.SHA512}
     return ec.ECDSA(by_size[key.curve.key_size]())
-
-
-def _hint(public: Any) -> str:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    return hashlib.sha256(pem).hexdigest()
