@@ -30,13 +30,13 @@ from tokflow.pipeline.describe import (
     label,
     shown_columns,
 )
-from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.lines import line_of
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageResult, Totals
 from tokflow.shown import clipped, printable, viewer_command
 from tokflow.split.rule import NOT_TAKEN
+from tokflow.stage import Graph
 from tokflow.store.tables import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokens.shard import TokenShard
@@ -100,7 +100,7 @@ class Page:
             **self.own,
         }
 
-    def of_file(self, graph: BuildGraph) -> dict[str, Any]:
+    def of_file(self, graph: Graph) -> dict[str, Any]:
         """Return the metadata of a file's event: of one of many its numbers, by part where it has
         parts, how its text begins, and where it is. Its folder has everything else, and every
         event is stored twice."""

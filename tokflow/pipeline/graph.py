@@ -19,8 +19,8 @@ from tokflow.pipeline.raw_files import (
     list_files,
     unknown_key,
 )
+from tokflow.pipeline.results import check_supervised
 from tokflow.pipeline.stages import needed_for, token_readers
-from tokflow.pipeline.supervision import check_supervised
 from tokflow.raw import BadFile, Listing, Progress, RawFile, RawPartition, RawSource, read_raw_files
 from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split

@@ -11,10 +11,12 @@ from typing import Any, Protocol, TypeVar, cast
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, first_five
 from tokflow.pipeline.raw_files import LimitedFiles
+from tokflow.raw import RawSource
 from tokflow.stage import Graph, Input, Stage, stages_giving
 from tokflow.store.manifest import Manifest, Recipe, damaged, holds_output
 from tokflow.store.remembered import ManifestIndex, stamp_of_manifest
 from tokflow.store.store import Store, StoredOutput
+from tokflow.tokenizers.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
@@ -28,6 +30,14 @@ class Home(Graph, Protocol):
     steps: Mapping[str, Stage]
     sections: dict[type, Any]
     """Sections of the YAML that were asked for."""
+
+    @property
+    def listed(self) -> Mapping[str, tuple[RawSource, ...]]:
+        """The raw files of each partition that there may be."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, which must have been made."""
 
     def at(self, key: str) -> "tuple[Home, str]":
         """Return the graph that has a partition, and its key there."""

@@ -1,24 +1,28 @@
-"""Results of a build: outputs that were made, outputs that failed, the reporter of both; and
-notices, things that a person must know about outputs, from the counts of their manifests.
+"""Results of a build: outputs that were made, outputs that failed, the reporter of both; notices,
+things that a person must know about outputs, from the counts of their manifests; and the check that
+a training on chats has something to learn.
 
 `tokflow run`, `tokflow plan`, Dagster and the report show the notices.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
-from tokflow.errors import TokflowError, explained, shortened
+from tokflow.documents import DocumentsConfig, DocumentSource
+from tokflow.documents.batch import ParsedBatch
+from tokflow.errors import ConfigError, TokflowError, explained, first_five, shortened
 from tokflow.exports.reading import is_export
-from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.output import Output
+from tokflow.pipeline.output import Home, Output
 from tokflow.raw import LeftOut, RawPartition
 from tokflow.shown import counted
 from tokflow.split.stage import SPLIT
-from tokflow.stage import RAW
+from tokflow.stage import RAW, Graph
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
+from tokflow.tokenizers.chat import BadChatError, read_chat
 from tokflow.tokens.shard import is_shard
 from tokflow.tokens.shard_files import REASONS
 
@@ -188,7 +192,7 @@ LOSSES = {"unwritten", "unknown_tokens", "lost_text", "rejects", "lost_values"}
 class StageResult(InStore):
     """One output, and whether this call made it."""
 
-    graph: BuildGraph
+    graph: Home
     """The graph of its dataset."""
     output: Output
     stored: StoredOutput
@@ -328,3 +332,40 @@ class Reporter:
 
     def failed(self, failed: StageFailure) -> None:
         """An output could not be made."""
+
+
+def check_supervised(graph: Graph, shards: Sequence[Mapping[str, int]]) -> None:
+    """Check that some token of a dataset of chats is supervised; `shards`: counts of the tokens.
+
+    Raises: ConfigError.
+    """
+    documents = graph.dataset.of(DocumentsConfig)
+    num_tokens = sum(of["num_tokens"] for of in shards)
+    is_supervised = any(of.get("num_loss_tokens", 1) for of in shards)
+    if is_supervised or not num_tokens or documents.on_no_loss == "accept":
+        return
+    found = f"none of {counted(num_tokens, 'token')}"
+    remedy = "put what is to be learnt into the completion"
+    if documents.is_rendered:
+        roles: dict[str, None] = {}
+
+        def read(parsed: ParsedBatch) -> ParsedBatch:
+            for text in parsed.batch.texts.to_pylist():
+                with suppress(BadChatError):
+                    messages = read_chat(text.encode(), documents).messages
+                    roles.update(dict.fromkeys(repr(of["role"]) for of in messages))
+            return parsed
+
+        with suppress(TokflowError, OSError):
+            paths = graph.raw(next(iter(graph.partitions))).paths
+            next(DocumentSource(paths, documents).batches(render=read), None)
+        found += f", in messages of the roles {first_five([*roles])}"
+        remedy = "give what is to be learnt to messages of the role 'assistant' that have words and"
+        remedy += " no `train: false` or `weight: 0`"
+    field = next(of for of in ("messages", "completion", "chat_format") if getattr(documents, of))
+    raise ConfigError(
+        where=f"{graph.dataset.name}: documents.{field}",
+        expected="tokens that are supervised",
+        found=found,
+        remedy=f"{remedy}, or set documents.on_no_loss: accept",
+    )
