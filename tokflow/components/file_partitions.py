@@ -193,9 +193,7 @@ def known_files(graph: BuildGraph, keys: Iterable[str] | None = None) -> dict[st
     keys = list(graph.partitions if keys is None else keys)
     graph.read_raw_files(keys)
     of_keys = {source.key for key in keys for source in graph.partitions[key]}
-    raw_files: dict[str, RawFile | None] = dict.fromkeys(
-        key for key in graph.sources if key in of_keys
-    )
+    raw_files: dict[str, RawFile | None] = {of: None for of in graph.sources if of in of_keys}
     for key in raw_files:
         with suppress(RawFileError):
             raw_files[key] = graph.raw_file(key)
@@ -206,15 +204,10 @@ def known_partitions(
     graph: BuildGraph, raw_files: Mapping[str, RawFile | None]
 ) -> dict[str, RawPartition]:
     """Return the partitions of which every file is known."""
-    found = {
-        key: tuple(file for of in sources if (file := raw_files.get(of.key)) is not None)
-        for key, sources in graph.partitions.items()
-    }
-    return {
-        key: RawPartition(key, files)
-        for key, files in found.items()
-        if len(files) == len(graph.partitions[key])
-    }
+    partitions = graph.partitions.items()
+    of_keys = {key: [raw_files.get(of.key) for of in sources] for key, sources in partitions}
+    whole = {key: tuple(filter(None, files)) for key, files in of_keys.items() if None not in files}
+    return {key: RawPartition(key, files) for key, files in whole.items()}
 
 
 def record_raw(

@@ -198,8 +198,16 @@ def _token(name: str | None, token_id: int | None) -> str:
 def _tokens(made: StageResult, described: Description) -> Page:
     if made.manifest.dropped:
         return Page()
-    texts = TokenTexts(made.graph.tokenizer)
-    return Page(shown=preview_of_shard(TokenShard(made.stored), texts))
+    texts, shard = TokenTexts(made.graph.tokenizer), TokenShard(made.stored)
+    tokens, table = shard.tokens(is_lazy=True), shard.stored.file(shard.names(DOCUMENTS_NAME)[0])
+    first = read_first(table, ["row", "token_offset", "num_tokens"], PREVIEW_ROWS)
+    rows = []
+    for of in first.to_pylist():
+        start, num_tokens = of["token_offset"], of["num_tokens"]
+        few = tokens.read(start, start + min(num_tokens, TEXT_CHARS))
+        rows.append({"row": of["row"], "num_tokens": num_tokens, "text": _start(few, texts)})
+    preview = _preview(tokens.read(0, PREVIEW_TOKENS), texts)
+    return Page(shown={**preview, **({"documents": rows_table(rows)} if rows else {})})
 
 
 def _split(made: StageResult, described: Description) -> Page:
@@ -263,19 +271,6 @@ TEXT_CHARS = 100
 """Characters of a row that a table shows, of at most as many tokens."""
 
 Metadata = Mapping[str, dg.MetadataValue[Any]]
-
-
-def preview_of_shard(shard: TokenShard, texts: TokenTexts) -> Metadata:
-    """Return the first tokens of a file as text, and its first documents as a table."""
-    tokens, table = shard.tokens(is_lazy=True), shard.stored.file(shard.names(DOCUMENTS_NAME)[0])
-    first = read_first(table, ["row", "token_offset", "num_tokens"], PREVIEW_ROWS)
-    rows = []
-    for of in first.to_pylist():
-        start, num_tokens = of["token_offset"], of["num_tokens"]
-        few = tokens.read(start, start + min(num_tokens, TEXT_CHARS))
-        rows.append({"row": of["row"], "num_tokens": num_tokens, "text": _start(few, texts)})
-    preview = _preview(tokens.read(0, PREVIEW_TOKENS), texts)
-    return {**preview, **({"documents": rows_table(rows)} if rows else {})}
 
 
 def preview_of_part(part: Part, texts: TokenTexts) -> Metadata:
