@@ -17,7 +17,7 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.mixed_split import source_and_key
-from tokflow.split.mixture import dataset_of, mixture_of
+from tokflow.split.mixture import dataset_of
 from tokflow.split.shuffle import ExportOrder, order_of
 from tokflow.split.spans import Split
 from tokflow.split.stage import MIXED_SPLIT, SPLIT
@@ -81,7 +81,7 @@ class Ancestry:
         its manifest: stages or, of an export, raw files, all or only `raw_files`."""
         manifest, parents, store = output.manifest, output.manifest.recipe.parents, output.store
         dataset_folder, key = dataset_folder_of(output), str(manifest.partition)
-        if mixture_of(manifest.recipe.config) is not None:  # a split, made from one of a source
+        if "mixture" in manifest.recipe.config:  # a split, made from one of a source
             source, key = source_and_key(key)
             dataset_folder = dataset_folder.parent / dataset_of(source)
         # Of each stage the names of parents, and their partitions.
@@ -146,7 +146,7 @@ class Ancestry:
         """
         output.store.check(output)
         step = stage_of(self.stages, output.manifest)
-        if mixture_of(output.manifest.recipe.config) is not None:
+        if "mixture" in output.manifest.recipe.config:
             step = MIXED_SPLIT
         return step.open(output, _Inputs(self, output)) if step else output
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.split.mixture import mixture_of, part_in
+from tokflow.split.mixture import part_in
 from tokflow.split.permutation import PERMUTATION_VERSION
 from tokflow.split.rule import NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import document_keys, shuffle_fields, shuffle_seed_of
@@ -84,7 +84,7 @@ def mixed_split_recipe(
 
 def share_of(manifest: Manifest) -> MixtureShare:
     """Return the share that a mixture's split was made from."""
-    fields = mixture_of(manifest.recipe.config) or {}
+    fields = manifest.recipe.config["mixture"]
     return MixtureShare(key=fields["key"], tokens=dict(fields["tokens"]), seed=fields["seed"])
 
 

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -286,12 +286,6 @@ def shares(total: int, weights: Mapping[str, Fraction]) -> dict[str, int]:
 def exact(number: float) -> Fraction:
     """Return the number as it is written: 0.1 is a tenth."""
     return Fraction(str(number))
-
-
-def mixture_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the mixture in the config of a recipe; None without one."""
-    found: dict[str, Any] | None = config.get("mixture")
-    return found
 
 
 def _weights(config: MixtureConfig) -> dict[str, Fraction]:

@@ -36,7 +36,6 @@ from tokflow.pools.pool import Advance, InProcess
 from tokflow.raw import RawPartition
 from tokflow.sequences.segments import SEQUENCES_VERSION, FileSequences
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.split.mixture import mixture_of
 from tokflow.split.spans import CUT_TOKENS_NAME, SPLIT_VERSION, Split
 from tokflow.split.stage import SPLIT, cut_encoder
 from tokflow.stage import RAW, Stage
@@ -290,7 +289,7 @@ class Verifier:
 
     def _split(self, split: Split) -> Result:
         found = split.stored
-        if mixture_of(found.manifest.recipe.config) is not None:
+        if "mixture" in found.manifest.recipe.config:
             source: Split = self._ancestry.open(self._ancestry.parents(found)[SPLIT.name])
             tokenizer = self._ancestry.tokenizer(found)
             if tokenizer is None or self._broken_files(tokenizer.stored):

@@ -124,29 +124,24 @@ def finish(parts: Sequence[Part], options: LitdataOptions, folder: Path) -> None
             for number, facts in enumerate(part.files)
         ]
         contents = "".join(chunk.pop(CONTENT) for chunk in chunks)
-        config = _config(per_chunk, options.codec, DTYPES[itemsize][1])
+        config = {
+            "chunk_bytes": None,
+            "chunk_size": per_chunk,
+            "compression": options.codec,
+            "compression_batch_size": None,
+            "compression_level": None,
+            "data_format": [f"no_header_tensor:{DTYPES[itemsize][1]}"],
+            "data_spec": json.dumps([1, {"type": None, "context": None, "children_spec": []}]),
+            "encryption": None,
+            "ipc_compression": None,
+            "item_loader": "TokensLoader",
+            "types": "tensor",
+        }
         # Instead of a time, updated_at has what the chunks hold: by it a loader knows whether the
         # copies that it keeps of a remote folder are still right.
         updated_at = xxhash.xxh3_128_hexdigest(contents.encode())
         index = {"chunks": chunks, "config": config, "updated_at": updated_at}
         (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
-
-
-def _config(per_chunk: int, codec: str | None, dtype_number: int) -> dict[str, Any]:
-    """Return the config of index.json."""
-    return {
-        "chunk_bytes": None,
-        "chunk_size": per_chunk,
-        "compression": codec,
-        "compression_batch_size": None,
-        "compression_level": None,
-        "data_format": [f"no_header_tensor:{dtype_number}"],
-        "data_spec": json.dumps([1, {"type": None, "context": None, "children_spec": []}]),
-        "encryption": None,
-        "ipc_compression": None,
-        "item_loader": "TokensLoader",
-        "types": "tensor",
-    }
 
 
 def _name(part: str, number: int, options: LitdataOptions, *_: Any) -> str:
