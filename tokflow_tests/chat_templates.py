@@ -158,11 +158,7 @@ def renderer_of(family: Family, **documents: Any) -> Renderer:
 
 
 def call(*, id_: str = "call00001", **arguments: Any) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "id": id_,
-        "function": {"name": "weather", "arguments": arguments},
-    }
+    return {"type": "function", "id": id_, "function": {"name": "weather", "arguments": arguments}}
 
 
 def user(words: str) -> dict[str, Any]:

@@ -17,13 +17,7 @@ from tokflow.tokenizers.engines import Encoded, Engine, InText, any_of, encoded_
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import SpecialTokensInText, Tokenizer
 from tokflow.tokenizers.vocabulary import control_tokens, id_of_unknown
-from tokflow.tokens.loss_mask import (
-    CharLine,
-    CharStarts,
-    ChatMarks,
-    TokenChars,
-    places_of,
-)
+from tokflow.tokens.loss_mask import CharLine, CharStarts, ChatMarks, TokenChars, places_of
 
 Tokens = tuple[npt.NDArray[np.uint32], TokenChars]
 """Ids, and the characters of each."""

@@ -9,12 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig, Limit
-from tokflow.documents.ranges import (
-    RANGE_BYTES,
-    Range,
-    is_cut,
-    ranges_of,
-)
+from tokflow.documents.ranges import RANGE_BYTES, Range, is_cut, ranges_of
 from tokflow.errors import ConfigError, RawFileError
 from tokflow_tests.documents.test_ranges import find, find_in_ranges
 from tokflow_tests.reading import LINES, PLAIN, read_documents, write_records, write_table
@@ -29,12 +24,7 @@ def write_large(path: Path) -> None:
         write_records(path, records, rows=100)
 
 
-CUT = {
-    "a.jsonl": PLAIN,
-    "a.txt": LINES,
-    "a.parquet": PLAIN,
-    "a.arrow": PLAIN,
-}
+CUT = {"a.jsonl": PLAIN, "a.txt": LINES, "a.parquet": PLAIN, "a.arrow": PLAIN}
 
 
 @pytest.mark.parametrize("name", CUT)

@@ -86,16 +86,8 @@ def test_utf16_is_read_whole_however_large(tmp_path: Path):
 @pytest.mark.parametrize(
     ("encoding", "content", "said"),
     [
-        (
-            "cp1252",
-            b"caf\xe9\nx \xe9\x81\nend",
-            "CP1252, found no character at byte 3",
-        ),
-        (
-            "utf-16",
-            "é\nx\ud800\nend".encode("utf-16", "surrogatepass"),
-            "at byte 2, in",
-        ),
+        ("cp1252", b"caf\xe9\nx \xe9\x81\nend", "CP1252, found no character at byte 3"),
+        ("utf-16", "é\nx\ud800\nend".encode("utf-16", "surrogatepass"), "at byte 2, in"),
         ("utf-16-le", "é\nend".encode("utf-16-le") + b"a", "at byte 6, in b'e\\x00n"),
     ],
 )

@@ -9,12 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig
-from tokflow.documents.formats import (
-    check_columns,
-    columns_of,
-    first_records,
-    likely_fields,
-)
+from tokflow.documents.formats import check_columns, columns_of, first_records, likely_fields
 from tokflow_tests.reading import write_records
 
 CHAT = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]

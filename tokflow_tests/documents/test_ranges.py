@@ -147,10 +147,7 @@ FIELDS = st.sampled_from(
 )
 
 
-LINES_OF = {
-    ".jsonl": JSON_LINES,
-    ".txt": TEXT_LINES,
-}
+LINES_OF = {".jsonl": JSON_LINES, ".txt": TEXT_LINES}
 
 
 @pytest.mark.parametrize("suffix", LINES_OF)

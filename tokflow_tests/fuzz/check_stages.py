@@ -19,10 +19,7 @@ def dtype_of(reference: Reference) -> str:
 
 
 def check_tokens(
-    made: Any,
-    documents: Documents,
-    encode: Callable[[str], tuple[int, ...]],
-    reference: Reference,
+    made: Any, documents: Documents, encode: Callable[[str], tuple[int, ...]], reference: Reference
 ) -> None:
     """Compare the token shard of one file: documents, rejects, tokens and counts."""
     where, folder = f"tokens of {made.output.name}", made.output.folder

@@ -85,11 +85,7 @@ def _columns(random: Random) -> Options:
 
 def _npy(random: Random) -> Options:
     if random.random() < 0.5:
-        return {
-            "layout": "sequences",
-            **_divided(random),
-            **_some(random, prefix=("p", "a_b-c.d")),
-        }
+        return {"layout": "sequences", **_divided(random), **_some(random, prefix=("p", "a_b-c.d"))}
     return {**_divided(random), **_some(random, eos=("first", "last"), prefix=("p",))}
 
 
@@ -163,8 +159,5 @@ FORMATS: dict[str, Callable[[Random], Options]] = {
     "olmo": _divided,
     "parquet": _parquet,
     "pickle": lambda random: {**_divided(random), **_some(random, pad_id=(-100, 0, 7))},
-    "webdataset": lambda random: {
-        **_divided(random),
-        **_some(random, compression=("gz", "none")),
-    },
+    "webdataset": lambda random: {**_divided(random), **_some(random, compression=("gz", "none"))},
 }

@@ -140,9 +140,7 @@ def _train(pattern: str) -> tokenizers.Tokenizer:
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=2_000,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=2_000, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     tokenizer.train_from_iterator((random_text(random) for _ in range(6_000)), trainer)
     tokenizer.add_special_tokens(

@@ -97,10 +97,7 @@ _index_tables = part.index_tables
 
 @pytest.mark.parametrize(
     ("module", "name", "fault"),
-    [
-        (part, "index_tables", _a_token_late),
-        (permutation, "hashes", _another_hash),
-    ],
+    [(part, "index_tables", _a_token_late), (permutation, "hashes", _another_hash)],
     ids=["index", "order"],
 )
 def test_a_fault_is_found(

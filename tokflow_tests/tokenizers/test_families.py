@@ -171,11 +171,7 @@ def lines(every: int = 4) -> Iterator[str]:
 def train_sentencepiece(**options: Any) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=lines(),
-        model_writer=model,
-        minloglevel=2,
-        num_threads=2,
-        **options,
+        sentence_iterator=lines(), model_writer=model, minloglevel=2, num_threads=2, **options
     )
     return model.getvalue()
 
@@ -302,10 +298,7 @@ class Ready:
 
 @pytest.fixture(
     scope="module",
-    params=[
-        *FAMILIES,
-        *(pytest.param(name, marks=pytest.mark.slow) for name in WHOLE),
-    ],
+    params=[*FAMILIES, *(pytest.param(name, marks=pytest.mark.slow) for name in WHOLE)],
 )
 def ready(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

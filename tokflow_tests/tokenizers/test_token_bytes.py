@@ -13,8 +13,7 @@ TEXTS = ["a word in a text", " größe  漢字", "between\n👍🏽 and <word> <
 
 
 @pytest.mark.parametrize(
-    "make",
-    [special.of_bytes, special.of_tiktoken, special.of_tokenizers, special.of_sentencepiece],
+    "make", [special.of_bytes, special.of_tiktoken, special.of_tokenizers, special.of_sentencepiece]
 )
 def test_the_bytes_of_a_document_s_tokens_are_its_text(make: special.Make, tmp_path: Path):
     dataset = declare_texts(tmp_path, TEXTS, **make(tmp_path))

@@ -73,11 +73,7 @@ def test_fields_that_do_not_go_with_the_kind_or_with_each_other_are_refused():
 
 def facts(named: dict[str, int], others: Mapping[str, int] = MappingProxyType({})) -> Facts:
     return Facts(
-        vocab_size=300,
-        special_tokens=named,
-        find=others.get,
-        eos_token=None,
-        bos_token=None,
+        vocab_size=300, special_tokens=named, find=others.get, eos_token=None, bos_token=None
     )
 
 

@@ -117,10 +117,7 @@ def test_verify_and_trace_read_segments_as_one(tmp_path: Path):
 
 @pytest.mark.parametrize("most_read_twice", [10**9, -1], ids=["hashed first", "read once"])
 def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
-    most_read_twice: int,
-    expected: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    most_read_twice: int, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tokflow.raw.files.MOST_READ_TWICE", most_read_twice)
     dataset = dataset_in(tmp_path / "killed")

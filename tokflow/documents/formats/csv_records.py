@@ -244,12 +244,7 @@ class RecordCutter:
         if self._given is None:
             self._record_line = self._line
         return OddRecord(
-            problem,
-            data,
-            self._record_line,
-            self._line,
-            self._byte_offset,
-            self._is_mid_line,
+            problem, data, self._record_line, self._line, self._byte_offset, self._is_mid_line
         )
 
     def _pass(self, data: bytes, start: int, stop: int) -> None:

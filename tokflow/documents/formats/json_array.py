@@ -88,12 +88,7 @@ def cut_records(
     if _START_OF_ARRAY.match(text) and not _LINE_BEFORE_OTHERS.match(text):
         return _elements(blocks, path, max_bytes, byte_offset)
     return cut(
-        blocks,
-        b"\n",
-        max_bytes=max_bytes,
-        byte_offset=byte_offset,
-        within=within,
-        keeps_ends=True,
+        blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset, within=within, keeps_ends=True
     )
 
 

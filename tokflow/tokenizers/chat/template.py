@@ -53,11 +53,7 @@ class ChatTemplate:
     """
 
     def __init__(
-        self,
-        template: str,
-        names: Mapping[str, str],
-        *,
-        kwargs: Mapping[str, Any] | None = None,
+        self, template: str, names: Mapping[str, str], *, kwargs: Mapping[str, Any] | None = None
     ) -> None:
         """Take a template, the special tokens by the names it has for them, and what else all
         chats give it.

@@ -28,12 +28,7 @@ gigatoken answers with arrays of awkward, whose import takes 0.25 s."""
 FEW_TEXTS = 3_000
 """Texts of any size in a batch that are not worth that import."""
 
-PRETOKENIZERS = {
-    "gpt2": "gpt2",
-    "r50k_base": "gpt2",
-    "cl100k_base": "gpt4",
-    "o200k_base": "o200k",
-}
+PRETOKENIZERS = {"gpt2": "gpt2", "r50k_base": "gpt2", "cl100k_base": "gpt4", "o200k_base": "o200k"}
 """tiktoken's encodings to gigatoken's name of their split pattern. p50k is not among them: its
 ranks leave a hole at 50,256, which gigatoken's loader refuses."""
 

@@ -101,10 +101,7 @@ class GatedEngine:
 
 @lru_cache(maxsize=4)
 def open_engine(
-    tokenizer: Tokenizer,
-    *,
-    choice: EngineChoice = "auto",
-    in_text: InText = "ordinary",
+    tokenizer: Tokenizer, *, choice: EngineChoice = "auto", in_text: InText = "ordinary"
 ) -> GatedEngine:
     """Return the engine to use, kept for the next call with the same arguments.
 

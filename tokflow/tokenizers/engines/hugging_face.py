@@ -21,13 +21,7 @@ import pyarrow as pa
 
 from tokflow.errors import CorruptOutputError, TokenizerError, UntrustedCodeError
 from tokflow.store.manifest import OWN_FOLDER, checksums, read_manifest
-from tokflow.tokenizers.engines import (
-    Encoded,
-    InText,
-    any_of,
-    encoded_from_lists,
-    panics_as_errors,
-)
+from tokflow.tokenizers.engines import Encoded, InText, any_of, encoded_from_lists, panics_as_errors
 from tokflow.tokenizers.tokenizer import check_content
 
 

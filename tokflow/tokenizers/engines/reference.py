@@ -19,13 +19,7 @@ from tokflow.store.integrity import clear_when_damaged
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import text_buffers, to_texts
 from tokflow.store.versions import installed_version, newest_change
-from tokflow.tokenizers.engines import (
-    Encoded,
-    InText,
-    ReferenceEngine,
-    any_of,
-    encoded_from_lists,
-)
+from tokflow.tokenizers.engines import Encoded, InText, ReferenceEngine, any_of, encoded_from_lists
 from tokflow.tokenizers.engines.hugging_face import TransformersEngine, load_tokenizer_json
 from tokflow.tokenizers.patterns import GPT2, GPT2_REGEX, byte_level_model, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import (
@@ -271,12 +265,7 @@ def unscored_pieces(model: bytes) -> list[str]:
     ]
 
 
-LETTERS = {
-    "15": "\U0001e4d0",
-    "15.1": "\U0002ebf0",
-    "16": "\U000105c0",
-    "17": "\U00010940",
-}
+LETTERS = {"15": "\U0001e4d0", "15.1": "\U0002ebf0", "16": "\U000105c0", "17": "\U00010940"}
 """New letter of each version of Unicode; in UTF-8 all begin with the byte F0."""
 
 

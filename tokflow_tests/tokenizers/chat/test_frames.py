@@ -171,11 +171,7 @@ COMPARING = MEASURING.replace("m.content | length > 1", "m.lang == 'en'")
         ),
         (MEASURING, TWO_TURNS, ["a<|im_end|>", "b<|im_end|>"]),
         (COMPARING, [{**user("u"), "lang": "en"}, assistant("a")], ["a<|im_end|>"]),
-        (
-            CHECKING,
-            [user("u"), assistant("a", tool_calls=[call(city="x")])],
-            ["atool x<|im_end|>"],
-        ),
+        (CHECKING, [user("u"), assistant("a", tool_calls=[call(city="x")])], ["atool x<|im_end|>"]),
     ],
     ids=["name again", "words measured", "field compared", "name compared"],
 )
@@ -362,8 +358,7 @@ def test_a_message_of_calls_that_a_template_leaves_out_whole_can_be_kept(argumen
 
 
 @pytest.mark.parametrize(
-    "change",
-    ["[:2]", " | sort | join", ".split()[0]", " | length | string", " | capitalize"],
+    "change", ["[:2]", " | sort | join", ".split()[0]", " | length | string", " | capitalize"]
 )
 def test_a_template_that_cuts_sorts_or_measures_what_the_assistant_says_is_refused(change: str):
     template = FAMILIES["chatml"].template.replace("m.content +", f"(m.content{change}) +")

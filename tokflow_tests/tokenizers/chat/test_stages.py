@@ -16,14 +16,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.pools.pool import ignore
 from tokflow.tokens.stage import TOKENS
-from tokflow_tests.chats import (
-    CHATS,
-    INJECTED,
-    MARKED,
-    chat,
-    chat_dataset,
-    write_chats,
-)
+from tokflow_tests.chats import CHATS, INJECTED, MARKED, chat, chat_dataset, write_chats
 from tokflow_tests.outputs import stored
 from tokflow_tests.tiny import declare, tokenize
 from tokflow_tests.tokenizers.chat.test_renderer import of_transformers, transformers_tokenizer
