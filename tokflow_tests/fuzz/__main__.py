@@ -13,9 +13,10 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
-from tokflow_tests.fuzz.cases import Case, make_case, tokenizer_of
+from tokflow_tests.fuzz.cases import make_case, tokenizer_of
 from tokflow_tests.fuzz.check import Checker, Tally, hurry, yaml_of
 from tokflow_tests.fuzz.references import is_available
 
@@ -24,20 +25,16 @@ SHOWN_BYTES = 400
 
 def main() -> int:
     """Run the cases that the arguments ask for; return the exit status."""
-    arguments = _arguments()
-    hurry()
-    with _folder(arguments.keep) as folder:
-        return _run(folder, arguments)
-
-
-def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="when to stop (SECONDS)")
     parser.add_argument("--seed", type=int, help="of the first case; default: any (SEED)")
     parser.add_argument("--cases", type=int, help="how many, however long they take (CASES)")
     parser.add_argument("--keep", type=Path, help="build there, and leave it there (KEEP)")
     parser.add_argument("--go-on", action="store_true", help="after a difference, too")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    hurry()
+    with _folder(arguments.keep) as folder:
+        return _run(folder, arguments)
 
 
 @contextmanager
@@ -61,24 +58,21 @@ def _run(folder: Path, arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     tally, skipped, failed = Tally(), 0, []
     checker = Checker(folder)
-    seed = first
-    while _goes_on(arguments, seed - first, time.monotonic() - started):
-        if is_available(tokenizer_of(seed)):
-            if not _passes(checker, seed, tally):
-                failed.append(seed)
-                if not arguments.go_on:
-                    break
-        else:
+    for seed in count(first):
+        is_over = time.monotonic() - started >= arguments.seconds
+        if is_over if arguments.cases is None else seed - first >= arguments.cases:
+            break
+        if not is_available(tokenizer_of(seed)):
             skipped += 1
-        seed += 1
-    _print_end(tally, skipped, failed, time.monotonic() - started)
+        elif not _passes(checker, seed, tally):
+            failed.append(seed)
+            if not arguments.go_on:
+                break
+    numbers = ", ".join(f"{number:,} {name}" for name, number in vars(tally).items())
+    print(f"fuzz: {numbers} in {time.monotonic() - started:.0f} s", end="")
+    print(f" ({skipped} skipped: their vocabulary is not here)" if skipped else "")
+    print(f"fuzz: FAILED: {', '.join(map(str, failed))}" if failed else "fuzz: no difference")
     return 1 if failed else 0
-
-
-def _goes_on(arguments: argparse.Namespace, num_cases: int, seconds: float) -> bool:
-    if arguments.cases is not None:
-        return num_cases < arguments.cases
-    return seconds < arguments.seconds
 
 
 def _passes(checker: Checker, seed: int, tally: Tally) -> bool:
@@ -86,28 +80,16 @@ def _passes(checker: Checker, seed: int, tally: Tally) -> bool:
     try:
         case = make_case(seed, checker.folder)
         tally.add(checker.run(case))
-    except Exception as error:  # whatever it is, it is what was looked for
-        _print_failure(seed, case, error)
-        return False
-    return True
-
-
-def _print_failure(seed: int, case: Case | None, error: Exception) -> None:
-    print(f"\nfuzz: seed {seed} failed ({tokenizer_of(seed)})")
-    if case is not None:
-        print(yaml_of(case.attributes))
-        for file in (*case.files, *(case.later or ())):
+    except Exception:  # whatever it is, it is what was looked for
+        print(f"\nfuzz: seed {seed} failed ({tokenizer_of(seed)})")
+        print(yaml_of(case.attributes) if case else "")
+        for file in (*case.files, *(case.later or ())) if case else ():
             shown = repr(file.data[:SHOWN_BYTES]) + ("..." if len(file.data) > SHOWN_BYTES else "")
             print(f"{file.key}: {len(file.data):,} bytes: {shown}")
-    traceback.print_exception(error, file=sys.stdout)
-    print(f"\nfuzz: run it again alone: make fuzz SEED={seed} CASES=1", flush=True)
-
-
-def _print_end(tally: Tally, skipped: int, failed: list[int], seconds: float) -> None:
-    numbers = ", ".join(f"{number:,} {name}" for name, number in vars(tally).items())
-    print(f"fuzz: {numbers} in {seconds:.0f} s", end="")
-    print(f" ({skipped} skipped: their vocabulary is not here)" if skipped else "")
-    print(f"fuzz: FAILED: {', '.join(map(str, failed))}" if failed else "fuzz: no difference")
+        traceback.print_exc(file=sys.stdout)
+        print(f"\nfuzz: run it again alone: make fuzz SEED={seed} CASES=1", flush=True)
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ from tokflow.pipeline.run import build_dataset
 from tokflow.tokenizers.engines import code_points
 from tokflow_tests.fuzz.cases import Case
 from tokflow_tests.fuzz.chats import is_chat
-from tokflow_tests.fuzz.check_export import ExportToCheck, check_export
-from tokflow_tests.fuzz.check_kept import check_kept
+from tokflow_tests.fuzz.check_export import ExportToCheck, check_export, check_kept
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens
 from tokflow_tests.fuzz.check_trace import check_document, check_traces
 from tokflow_tests.fuzz.difference import DifferenceError, same

@@ -15,7 +15,7 @@ from tokflow_tests.fuzz.check_rows import check_rows
 from tokflow_tests.fuzz.check_stages import dtype_of
 from tokflow_tests.fuzz.difference import DifferenceError, same
 from tokflow_tests.fuzz.exports import DROPS_EMPTY, Options, is_eos_first, is_stream
-from tokflow_tests.fuzz.model import Piece, Pieces
+from tokflow_tests.fuzz.model import Documents, Piece, Pieces, RawFile
 from tokflow_tests.fuzz.orders import number_at
 from tokflow_tests.fuzz.packing import row_length
 from tokflow_tests.fuzz.readers import READERS, Export, Rows, Stream
@@ -285,3 +285,27 @@ def _filled(
     ]
     rest = [(PADDING, 0, 0)] * (row_length(made.packings[part]) - len(filled))
     return [*rest, *filled] if is_left else [*filled, *rest]
+
+
+def check_kept(
+    folder: Path,
+    config: Mapping[str, Any],
+    files: Sequence[RawFile],
+    documents: Mapping[str, Documents],
+) -> None:
+    """Compare each row of the index with the record that its document is of, by `config` of the
+    documents; a value that is no text is left alone."""
+    names = config.get("keep_columns", ())
+    records = {file.key: file.records or () for file in files}
+    text = config.get("text", "text")
+    is_one = isinstance(text, str) or "join" in config
+    num_each = 1 if is_one else len(text)
+    for found in pq.read_table(folder / "_tokflow/index.parquet").to_pylist() if names else ():
+        key, row = found["raw_file"], found["row"]
+        record = row // num_each
+        if "transform" in config:
+            rows = [row for row, _ in documents[key].accepted]
+            record = documents[key].records[rows.index(row)]
+        for name in names:
+            if (value := (records[key][record] or {}).get(name)) is not None:
+                same(f"{folder}: {key}, row {row}: {name}", expected=value, found=found[name])

@@ -18,18 +18,12 @@ from tokflow_tests.fuzz.packing import Run, pack
 from tokflow_tests.fuzz.readers import READERS
 
 
-def cases(folder: Path, number: int) -> list[Case]:
-    """Return some cases of the tokenizer that is there at once."""
-    of_bytes = (seed for seed in count() if tokenizer_of(seed) == "bytes")
-    return [make_case(seed, folder) for seed in islice(of_bytes, number)]
-
-
-def chat_cases(folder: Path, number: int) -> list[Case]:
-    """Return some cases whose documents are chats."""
-    seeds = (seed for seed in count() if tokenizer_of(seed) == "bytes")
-    made = (make_case(seed, folder) for seed in seeds)
-    of_chats = (case for case in made if is_chat(case.attributes.get("documents", {})))
-    return list(islice(of_chats, number))
+def cases(folder: Path, number: int, *, are_chats: bool = False) -> list[Case]:
+    """Return some cases of the tokenizer that is there at once, or those whose documents are
+    chats."""
+    made = (make_case(seed, folder) for seed in count() if tokenizer_of(seed) == "bytes")
+    some = (of for of in made if is_chat(of.attributes.get("documents", {})) or not are_chats)
+    return list(islice(some, number))
 
 
 def run(some: list[Case], folder: Path) -> list[Tally]:
@@ -46,9 +40,7 @@ def test_cases_are_as_the_model_has_them(tmp_path: Path):
 
 
 def test_cases_of_chats_are_as_the_model_has_them(tmp_path: Path):
-    some = chat_cases(tmp_path, 3)
-
-    tallies = run(some, tmp_path)
+    tallies = run(cases(tmp_path, 3, are_chats=True), tmp_path)
 
     assert sum(tally.tokens for tally in tallies) > 1_000
 
@@ -57,7 +49,7 @@ def test_a_wrong_mask_of_chats_is_found(monkeypatch: Any, tmp_path: Path):
     monkeypatch.setitem(chat.SHAREGPT_ROLES, "gpt", "user")
     of_sharegpt = [
         case
-        for case in chat_cases(tmp_path, 12)
+        for case in cases(tmp_path, 12, are_chats=True)
         if case.attributes["documents"].get("chat_format") == "sharegpt"
     ]
 
