@@ -15,7 +15,7 @@ from typing import Any
 from tokflow.errors import ChangedFileError, RawFileError
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import plain_json
-from tokflow.store.remembered import Lines
+from tokflow.store.remembered import LineFile
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done so far and all there are to do, or None if that is not known."""
@@ -32,7 +32,7 @@ class HashCache:
     """
 
     def __init__(self, store: Path, *, is_read: bool = True) -> None:
-        self._lines = Lines(store / CACHE_NAME)
+        self._lines = LineFile(store / CACHE_NAME)
         self._known: dict[str, tuple[Stamp, str]] = {}
         if is_read:
             self.refresh()

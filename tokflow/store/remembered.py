@@ -34,7 +34,7 @@ DEAD_LINES = 1_000
 _log = logging.getLogger(__name__)
 
 
-class Lines:
+class LineFile:
     """The lines of a file that several processes may add to at once."""
 
     def __init__(self, path: Path) -> None:
@@ -73,7 +73,7 @@ class CheckMemory:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._lines = Lines(folder / "checks.jsonl")
+        self._lines = LineFile(folder / "checks.jsonl")
         self._known: dict[tuple[str, str], tuple[str, list[str]]] = {}
         for line in self._lines.read():
             with suppress(ValueError, TypeError, RecursionError):
@@ -122,7 +122,7 @@ class ManifestIndex:
         """`folder`: that of the dataset; `keys`: those of the outputs that it has now, the lines of
         all others go."""
         known = {key.encode() for key in keys}
-        self._file = Lines(folder / f"manifests-{stage}.index")
+        self._file = LineFile(folder / f"manifests-{stage}.index")
         self._new: list[bytes] = []
         self._has_gone = False
         self._lines: dict[tuple[bytes, bytes], bytes] = {}
@@ -171,7 +171,7 @@ class ManifestIndex:
         num_dead = self._num_read + len(lines) - len(self._lines)
         if self._has_gone or (lines and num_dead > len(self._lines) + DEAD_LINES):
             lines = [b"\t".join([*place, kept]) for place, kept in self._lines.items()]
-            with suppress(OSError), new_file(self._file.path) as unfinished:  # as of `Lines.add`
+            with suppress(OSError), new_file(self._file.path) as unfinished:  # as of `LineFile.add`
                 unfinished.write_bytes(b"\n".join([*lines, b""]))
             self._num_read, self._has_gone = 0, False
         elif lines:
