@@ -63,7 +63,7 @@ class HeldTokens:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    """What an export has of a document."""
+    """Tokens of a document in an export, and why it lacks others."""
 
     output: str
     """`web/exports/bin`; of an older build `web/exports/bin/0123456789abcdef`."""

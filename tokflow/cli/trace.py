@@ -21,6 +21,7 @@ from tokflow.cli.terminal import print_json, shown_path
 from tokflow.cli.traced import print_documents, print_origins, print_step
 from tokflow.errors import ConfigError
 from tokflow.exports.reading import find_export
+from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import list_declared
 from tokflow.shown import size
 from tokflow.store.atomic import new_file
@@ -141,21 +142,12 @@ def main(
         training = _open_training(state, export, configs, store, batch_size)
         how = {"rank": rank, "world_size": world_size, "trust_remote_code": trust_remote_code}
         samples = training.trace(step, **how)
-        if html is not None:
-            _write_viewer(html, training, samples, trust_remote_code=trust_remote_code)
-        elif json:
-            print_json({"step": step, "samples": samples})
-        else:
-            print_step(step, training.steps.num_done, samples)
+        _show_step(step, training, samples, html, json=json, trust_remote_code=trust_remote_code)
     elif token is None and sequence is None:
         [dataset] = select([export or ""], configs, store)
         how = {"state": state and _read_state(state)}
         how |= {"world_size": world_size, "batch_size": batch_size}
-        if file is not None and row is not None:
-            found = DocumentTraces(1, [trace_document(dataset, file, row, **how)])
-        else:
-            content = None if text is None else _read(text, "--text", "a file with a text")
-            found = trace_documents(dataset, where=where, text=content, limit=limit, **how)
+        found = _trace_documents(dataset, file, row, where, text, limit, how)
         print_json(found) if json else print_documents(found)
     else:
         stored = find_export(export or "")
@@ -221,13 +213,41 @@ def _read_state(file: Path) -> Any:
         ) from None
 
 
-def _write_viewer(
-    html: Path, training: Training, samples: list[SampleTrace], *, trust_remote_code: bool
+def _show_step(
+    step: int,
+    training: Training,
+    samples: list[SampleTrace],
+    html: Path | None,
+    *,
+    json: bool,
+    trust_remote_code: bool,
 ) -> None:
-    """Write the page that shows samples of a training."""
+    """Print the samples of a step, or write the page that shows them."""
+    if html is None:
+        if json:
+            print_json({"step": step, "samples": samples})
+        else:
+            print_step(step, training.steps.num_done, samples)
+        return
     from tokflow.views.viewer_page import make_step_viewer  # late: few look at a page
 
     page = make_step_viewer(training, samples, trust_remote_code=trust_remote_code)
     with new_file(html) as temporary:
         temporary.write_bytes(page)
     print(f"viewer: {shown_path(html)}, {size(len(page))}")
+
+
+def _trace_documents(
+    dataset: Dataset,
+    file: str | None,
+    row: int | None,
+    where: str | None,
+    text: Path | None,
+    limit: int,
+    how: dict[str, Any],
+) -> DocumentTraces:
+    """Return what holds the documents that are asked for; `how`: about a training."""
+    if file is not None and row is not None:
+        return DocumentTraces(1, [trace_document(dataset, file, row, **how)])
+    content = None if text is None else _read(text, "--text", "a file with a text")
+    return trace_documents(dataset, where=where, text=content, limit=limit, **how)

@@ -88,6 +88,25 @@ def test_what_packing_leaves_out_of_a_document_is_its_reason(
     assert [of.why_not for of in found.exports] == [why_not]
 
 
+def test_each_piece_of_a_cut_document_has_its_own_reason(tmp_path: Path):
+    parts = {"train": {"characters": 4}, "validation": {"start": 4}}
+    split = {"parts": parts, "boundary": "character"}
+    of_export = {"packing": {"sequence_length": 4, "tail": "drop"}, "exports": ["parquet"]}
+    dataset = declare(tmp_path, {"a.jsonl": ["abcdef"]}, split=split, **of_export)
+    build(dataset)
+
+    found = trace_document(dataset, "a.jsonl", 0)
+
+    assert [(of["part"], of["num_tokens"]) for of in found.pieces] == [
+        ("train", 5),
+        ("validation", 3),
+    ]
+    assert found.exports[0].why_not == (
+        "1 of 5 tokens in train are in no row: tail: drop; "
+        "3 of 3 tokens in validation are in no row: tail: drop"
+    )
+
+
 def test_a_mixture_holds_each_pass_or_says_what_it_takes(tmp_path: Path):
     sources = {"code": {"epochs": 2}, "prose": {"epochs": 0.5}}
     mixed = declare_mixture(tmp_path, {"sources": sources})
@@ -157,6 +176,10 @@ def test_a_row_past_the_end_of_a_file_in_a_group_is_none_of_the_next_file(tmp_pa
     assert trace_document(dataset, "b.jsonl", 0).num_chars == 4
     with pytest.raises(ConfigError, match=r"a row of a\.jsonl, which has 3, .*found 3"):
         trace_document(dataset, "a.jsonl", 3)
+    limited = declare(tmp_path, documents={"limit": {"documents": 9}})
+    build(limited)
+    with pytest.raises(ConfigError, match=r"a row of b\.jsonl, which has 2, .*found 2"):
+        trace_document(limited, "b.jsonl", 2)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +215,18 @@ def test_a_record_leads_to_all_that_a_transform_made_of_it(tmp_path: Path):
     assert none.why_not == "documents.transform made no document of it, record 2"
     found = trace_documents(dataset, where="record == 1 or row == 4", limit=2)
     assert (found.num_documents, [of.row for of in found.documents]) == (3, [1, 2])
+
+
+def test_records_of_a_group_count_in_their_own_file(tmp_path: Path):
+    (tmp_path / "making.py").write_text("def split(text):\n    return text.split()\n")
+    files = {"a.jsonl": ["one two"], "b.jsonl": ["", "six"]}
+    transform, raw = {"transform": "making:split"}, {"files": "raw/*", "group": "1MB"}
+    dataset = declare(tmp_path, files, documents=transform, raw=raw)
+    build(dataset)
+
+    none = trace_document(dataset, "b.jsonl", 0)
+
+    assert none.why_not == "documents.transform made no document of it, record 0"
 
 
 def test_documents_are_found_by_columns_and_by_their_text(tmp_path: Path):
