@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tokflow.audit.document_trace import trace_documents
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import ConfigError
@@ -16,6 +17,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.status import file_statuses
+from tokflow.split.mixed_split import source_and_key
 from tokflow_tests.outputs import problems_of
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source, documents_of
 from tokflow_tests.tiny import build, load_dataset
@@ -69,6 +71,13 @@ def test_a_stratum_gives_what_is_planned_of_its_own_documents_alone(tmp_path: Pa
         epochs = int(details[f"w.{stratum}"]["train"]["epochs"])
         assert counts <= {epochs, epochs + 1}
     assert [of for of in verify_dataset(dataset) if of.problems or of.notes] == []
+    held = Counter[str]()
+    for of in trace_documents(dataset.sources[0], where="row >= 0", limit=None).documents:
+        [holder] = of.exports
+        for tokens in holder.tokens:
+            source, _ = source_and_key(tokens.raw_file)
+            held[source] += tokens.num_tokens * (tokens.part == "train")
+    assert held == {of: details[of]["train"]["tokens"] for of in ("w.long", "w.some")}
 
 
 def test_a_dataset_gives_all_of_its_strata_in_the_order_of_its_files(tmp_path: Path):
