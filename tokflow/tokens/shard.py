@@ -214,7 +214,7 @@ def tokens_recipe(
     config: TokenizerConfig,
     tokenizer: Tokenizer | None,
 ) -> Recipe:
-    """Return the recipe of the token shard of `raw`, known before it is made.
+    """Return the recipe of the token shard of `raw`, still without its parents.
 
     The engine is no part of it until gigatoken is found wrong: from then on shards of which it
     made some are other shards than those of the reference. Without a raw file and a tokenizer: what
@@ -240,9 +240,7 @@ def tokens_recipe(
             **({"range_bytes": ranges.RANGE_BYTES} if is_in_ranges else {}),
             **known_changes("tokens", config.kind),
         },
-        parents={"raw": raw.sha256, "tokenizer": tokenizer.fingerprint}
-        if raw and tokenizer
-        else {},
+        parents={},
     )
 
 

@@ -236,10 +236,12 @@ class TokensStage(Stage):
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides a shard: its raw files, how they are read, and the tokenizer."""
-        documents, raw = making.of(DocumentsConfig), making.graph.raw(making.key)
-        tokenizer: Tokenizer = making.opened("tokenizer")
+        return self._recipe(making, making.graph.raw(making.key))
+
+    def _recipe(self, making: Making, raw: RawPartition) -> Recipe:
+        documents, tokenizer = making.of(DocumentsConfig), making.opened("tokenizer")
         kind = *kind_of_files(documents, raw.sizes), may_have_segments(raw, documents)
-        of_kind = making.graph.shared(
+        of_kind: Recipe = making.graph.shared(
             (self, documents.limit, kind),
             partial(tokens_recipe, raw, documents, making.of(TokenizerConfig), tokenizer),
         )
@@ -258,7 +260,7 @@ class TokensStage(Stage):
             spread_verdict(tokenizer)
         begun = None
         if not raw.is_hashed or may_have_segments(raw, documents):
-            begun = tokens_recipe(raw.by_stamp, documents, making.of(TokenizerConfig), tokenizer)
+            begun = self._recipe(making, raw.by_stamp)
             segments = segments_folder(making.place / begun.fingerprint[:16])
             begun = None if raw.is_hashed and not segments.is_dir() else begun
         return TokensWriter(

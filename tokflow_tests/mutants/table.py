@@ -227,8 +227,8 @@ FAULTS = {
         ),
         (
             "tokens do not have their tokenizer as a parent",
-            'parents={"raw": raw.sha256, "tokenizer": tokenizer.fingerprint}',
-            'parents={"raw": raw.sha256}',
+            'parents({"raw": raw.sha256, "tokenizer": tokenizer.fingerprint})',
+            'parents({"raw": raw.sha256})',
             "test_another_tokenizer_makes_all_tokens_again",
         ),
     ],
