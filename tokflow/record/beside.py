@@ -12,27 +12,27 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.columns import TYPES, columns_in_files
 from tokflow.exports.table_files import names_in_files
 from tokflow.pipeline.card import CardConfig, SourceCard
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.describe import formatted_rows, label
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.output import Output
-from tokflow.record.facts import ExportFacts, Source, facts_of, known_facts, lineage_in_graph
 from tokflow.shown import counted, size
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.listed_files import CARD_NAME, CROISSANT_NAME, is_as_written, with_digest
 from tokflow.store.manifest import MANIFEST_NAME, checksum, sealed
 from tokflow.store.store import StoredOutput
 from tokflow.tokenizers.engines.reference import describe_reference
+
+if TYPE_CHECKING:  # a run with nothing to do asks for no facts
+    from tokflow.record.facts import ExportFacts, Source
 
 CARDS_VERSION = 2
 """Raised when the same facts would give other text."""
@@ -59,6 +59,8 @@ def write_cards(dataset: Dataset, outputs: Iterable[Output]) -> int:
         found = {name: store.read_beside(export.folder, name) or b"" for name in names}
         are_whole = all(is_as_written(name, data) for name, data in found.items())
         if not (are_whole and mark.encode() in found[CARD_NAME]):
+            from tokflow.record.facts import facts_of, lineage_in_graph
+
             facts = facts_of(lineage_in_graph(export), cards)
             store.write_beside(export.folder / CROISSANT_NAME, croissant_json(facts))
             text = f"{card_text(facts)}\n\n{mark}"
@@ -74,6 +76,9 @@ def read_card(export: StoredOutput) -> str:
     """
     data = export.store.read_beside(export.folder, CARD_NAME)
     if data is None:
+        from tokflow.audit.ancestry import Ancestry
+        from tokflow.record.facts import known_facts
+
         return card_text(known_facts(export, {}, Ancestry()))
     if not is_as_written(CARD_NAME, data):
         raise CorruptOutputError(
@@ -98,7 +103,7 @@ OF_PEOPLE = {
 """Fields of a card: what it calls each in its list of facts, and Croissant in its terms."""
 
 
-def card_text(facts: ExportFacts) -> str:
+def card_text(facts: "ExportFacts") -> str:
     """Return the card, as huggingface_hub reads it; the same facts give the same text."""
     card, export, manifest = facts.card, facts.export, facts.export.manifest
     languages = sorted({of for source in facts.sources for of in source.card.language})
@@ -131,7 +136,7 @@ def card_text(facts: ExportFacts) -> str:
     return "\n\n".join(filter(None, blocks))
 
 
-def title_of(facts: ExportFacts) -> str:
+def title_of(facts: "ExportFacts") -> str:
     """Return the name of the dataset for people."""
     return facts.card.title or facts.export.manifest.dataset
 
@@ -154,7 +159,7 @@ def in_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _facts(facts: ExportFacts) -> Iterator[str]:
+def _facts(facts: "ExportFacts") -> Iterator[str]:
     """Yield lines of what decides the tokens, and of what only `card:` says of the dataset."""
     export = facts.export
     manifest, details = export.manifest, export.manifest.details
@@ -190,9 +195,11 @@ def of_person(card: SourceCard) -> list[str]:
     return [of or "" for of in said]
 
 
-def _tables(facts: ExportFacts) -> Iterator[str]:
+def _tables(facts: "ExportFacts") -> Iterator[str]:
     """Yield the sources, whose raw files the Croissant description has one by one, what filters
     left out, and what a mixture was to take and took."""
+    from tokflow.pipeline.describe import formatted_rows, label
+
     if facts.sources:
         headings = ["source", "owner", "licence", "languages", "period", "collected as"]
         numbers = {of: f"{label(of)} read" for of in ("num_documents", "num_bytes", "num_tokens")}
@@ -253,7 +260,7 @@ ENCODINGS = {"parquet": "application/x-parquet", "jsonl": "application/jsonlines
 FOLDER = "export"
 
 
-def croissant_json(facts: ExportFacts) -> bytes:
+def croissant_json(facts: "ExportFacts") -> bytes:
     """Return the description, its digest in the second line; the same facts give the same bytes."""
     card, export = facts.card, facts.export
     said = {term: getattr(card, field) for field, (_, term) in OF_PEOPLE.items() if term}
@@ -342,7 +349,7 @@ def _records(export: Export) -> Iterator[dict[str, Any]]:
         yield {"@type": "cr:RecordSet", "@id": part, "name": part, "field": fields}
 
 
-def _source(source: Source) -> dict[str, Any]:
+def _source(source: "Source") -> dict[str, Any]:
     """Return a source as what the export was derived from."""
     card = source.card
     said = {
