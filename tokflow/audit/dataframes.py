@@ -43,11 +43,12 @@ class Documents:
 
         raw_file, row: the document; part: null where it is in none; char_start, num_chars: of the
         piece, in code points, 0 and all unless the split cuts the document; num_tokens: with BOS
-        and EOS; then the columns kept of raw files. What packing leaves out is there, too.
+        and EOS; then the columns kept of raw files, null where a source of a mixture keeps another.
+        What packing leaves out is there, too.
 
         Raises: MissingOutputError where the store has the tokens no more.
         """
-        return pa.concat_tables(self.tables())
+        return pa.concat_tables(self.tables(), promote_options="default")
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return `to_arrow` as a DataFrame."""

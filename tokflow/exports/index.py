@@ -3,6 +3,7 @@ columns of raw files that are kept beside it; and damage of its files as errors 
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -276,9 +277,9 @@ class KeptOfDocuments:
 
     def _read_shard(self, number: int) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """Return the row of each document of a shard that keeps some columns, and the columns."""
-        shard = self._shards[number]
-        rows = to_numpy(shard.documents(["row"])["row"]) % ROWS_OF_PASS
+        shard = replace(self._shards[number], num_passes=1)
+        rows = to_numpy(shard.documents(["row"])["row"])
         own = shard.kept_columns()
         nulls = pa.nulls(len(own), pa.string())
         columns = [own[of] if of in shard.keep_columns else nulls for of in self.names]
-        return rows[: len(own)], pa.table(columns, names=list(self.names)).combine_chunks()
+        return rows, pa.table(columns, names=list(self.names)).combine_chunks()

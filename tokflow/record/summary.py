@@ -10,6 +10,7 @@ Source: Template for the public summary of training content, Article 53(1)(d) of
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from string import Template
 from typing import TypeAlias, get_args
@@ -63,12 +64,12 @@ def domains_of(export: StoredOutput, column: str, ancestry: Ancestry) -> Domains
 
 
 def _tables(split: Split, column: str) -> Iterator[pa.Table]:
-    """Yield the domain and the bytes of each document of a split that a part takes."""
-    shard = split.shard
+    """Yield the domain and the bytes of each document of a split that a part takes, once."""
+    shard = replace(split.shard, num_passes=1)
     if column not in shard.keep_columns:
         return
-    urls = shard.kept_columns()[column]
-    steps = np.zeros(len(urls) + 1, dtype=np.int64)
+    urls, num_passes = shard.kept_columns()[column], split.shard.num_passes
+    steps = np.zeros(len(urls) * num_passes + 1, dtype=np.int64)
     for part in split.parts:
         rows = split.rows(part)
         np.add.at(steps, rows["document"], 1)
@@ -77,7 +78,8 @@ def _tables(split: Split, column: str) -> Iterator[pa.Table]:
     domain = pc.fill_null(pc.utf8_lower(hosts), UNKNOWN)
     num_bytes = shard.documents(["num_bytes"])["num_bytes"]
     table = pa.table({"domain": domain, "num_bytes": num_bytes})
-    yield table.filter(to_arrow(np.cumsum(steps[:-1]) > 0))
+    num_spans = np.cumsum(steps[:-1]).reshape(num_passes, len(urls))
+    yield table.filter(to_arrow(num_spans.max(axis=0) > 0))
 
 
 def drafts_of(facts: ExportFacts, domains: Domains) -> dict[str, str]:

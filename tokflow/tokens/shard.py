@@ -129,7 +129,8 @@ class TokenShard(InStore):
 
     def kept_columns(self) -> pa.Table:
         """Return kept_columns.parquet, one row per document in the order of files and rows."""
-        return pa.concat_tables([read_table(self.stored.file(of)) for of in self.names(KEPT_NAME)])
+        tables = [read_table(self.stored.file(of)) for of in self.names(KEPT_NAME)]
+        return pa.concat_tables(tables * self.num_passes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+import tokflow
 from tokflow.audit.ancestry import Ancestry
 from tokflow.record.facts import known_facts
 from tokflow.record.summary import CALIFORNIA, EU, GAP, domains_of, drafts_of
 from tokflow_tests.cli.commands import run
+from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import TINY, build, declare, write_yaml
 
 PAGES = {
@@ -50,7 +52,31 @@ def test_domains_have_the_bytes_of_the_documents_in_the_export(export: str, tmp_
     assert domains_of(exported, "link", Ancestry()) == []
 
 
-def test_a_document_that_is_cut_or_repeated_counts_once(tmp_path: Path):
+def test_a_document_that_a_mixture_repeats_counts_once_and_has_its_columns_each_time(
+    tmp_path: Path,
+):
+    source = {"raw": {"files": "raw/*"}, "documents": {"keep_columns": ["url"]}}
+    pages(tmp_path)
+    declare_source(tmp_path, "code", {}, **source)
+    mixed = declare_mixture(
+        tmp_path, {"sources": {"code": {"epochs": 2.5}, "prose": {"epochs": 1}}}
+    )
+    exported = build(mixed).export("bin").stored
+
+    found = domains_of(exported, "url", Ancestry())
+
+    assert sum(num for _, num, _ in found) == 6
+    urls = {(f"code/{name}", row): of[0] for name in PAGES for row, of in enumerate(PAGES[name])}
+    documents = tokflow.open_documents(exported.folder).to_arrow().to_pylist()
+    taken = [of for of in documents if of["part"] and of["raw_file"].startswith("code")]
+    assert len(taken) > 12
+    assert all(
+        of["url"] == urls[of["raw_file"].replace("@2", "").replace("@3", ""), of["row"]]
+        for of in taken
+    )
+
+
+def test_a_document_that_is_cut_counts_once(tmp_path: Path):
     parts = {"train": {"start": 0, "characters": 6}, "rest": {"start": 6, "characters": 100}}
     cut = {"boundary": "character", "parts": parts}
     exported = build(pages(tmp_path, split=cut)).export("bin").stored
