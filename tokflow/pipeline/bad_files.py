@@ -108,7 +108,7 @@ def read_kept(path: Path, kind: type[T]) -> dict[str, T]:
 
 def keep(path: Path, found: Mapping[str, Any]) -> None:
     """Keep something for the next build, or remove the file where there is nothing."""
-    with suppress(OSError):
+    with suppress(OSError, UnicodeEncodeError):  # a name may be no UTF-8
         if not found:
             path.unlink(missing_ok=True)
             return

@@ -281,7 +281,7 @@ def _raise_damage(
     `unknown` and replaced since; remove damaged copies where whole ones can be had."""
     problems, can_come = [], []
     for file in files:
-        problem, store, now = file.problem(), file.output.store, Stamp.of_output(file.path)
+        problem, store = file.problem(), file.output.store
         is_copy = problem is not None and store.forget(Path(file.path))
         if problem is not None and is_copy:
             new = {
@@ -290,7 +290,7 @@ def _raise_damage(
                 f"this happens often, the disk of {store.root.parent} is failing",
             }
             problem = CorruptOutputError(**problem.fields() | new)
-        elif problem is None and _is_another(now, unknown.get(file.path, now)):
+        elif problem is None and file.path in unknown and _is_another(file, unknown[file.path]):
             is_copy, problem = (
                 True,
                 CorruptOutputError(
@@ -314,8 +314,9 @@ def _raise_damage(
         raise kind(**fields) from cause
 
 
-def _is_another(now: Stamp | None, before: Stamp | None) -> bool:
+def _is_another(file: _File, before: Stamp | None) -> bool:
     """Return whether there is another file now, or none; links to it are no change."""
+    now = Stamp.of_output(file.path)
     if now is None or before is None:
-        return now is not before
+        return True
     return replace(now, ctime_ns=0) != replace(before, ctime_ns=0)

@@ -71,8 +71,8 @@ def equal_files(temporary: Path, folder: Path) -> dict[str, list[Path]]:
         return {}
     known: dict[FileEntry, list[Path]] = {entry: [] for entry in files.values()}
     is_export = listed.partition is None and folder.parent.name != listed.stage
-    outputs: list[Path] = []
     for place in folder.parents[1].iterdir() if is_export else [folder.parent]:
+        outputs: list[Path] = []
         with suppress(OSError):  # removed meanwhile
             outputs = [of for of in place.iterdir() if is_output_name(of.name)]
         for output in outputs:

@@ -263,10 +263,11 @@ class TokenPlaces:
         spans = np.stack([begun[:-1] - first - self._goes_on[ids], begun[1:] - first], axis=1)
         if self._is_normalised:
             pairs = zip(encoded.documents(), pairwise(byte_offsets.tolist()), strict=True)
-            is_exact &= [
+            are_equal = [
                 b"".join(map(self._bytes.__getitem__, of.tolist())) == data.data[start:stop]
                 for of, (start, stop) in pairs
             ]
+            is_exact &= np.array(are_equal, dtype=bool)
         if not is_exact.all():
             wrong = np.flatnonzero(~is_exact)
             alone = encoded_from_lists([encoded.document(int(index)) for index in wrong])

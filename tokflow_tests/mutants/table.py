@@ -417,8 +417,8 @@ FAULTS = {
         ),
         (
             "a file that was replaced while it was read is taken",
-            "elif problem is None and _is_another(now, unknown.get(file.path, now)):",
-            "elif False:",
+            "problem is None and file.path in unknown and _is_another(file, unknown[file.path])",
+            "False",
             "test_a_damaged_file_that_a_whole_one_replaces_while_it_is_read_is_found",
         ),
         (
