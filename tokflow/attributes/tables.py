@@ -16,7 +16,7 @@ from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.documents.user_function import UserFunction, described, printing_on_stderr
 from tokflow.errors import ConfigError
 from tokflow.raw import RawFile, RawPartition
-from tokflow.store.tables import to_arrow, to_numpy
+from tokflow.store.tables import one_array, to_arrow, to_numpy
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard, places_of, with_tokens_of
@@ -103,7 +103,7 @@ def empty_table(config: AttributeConfig) -> pa.Table:
 def as_declared(table: pa.Table, columns: Columns, where: str) -> pa.Table:
     """Return the columns as what they are said to be. Raises: ConfigError."""
     found = {
-        column: _of_kind(table[column].combine_chunks(), kind, f"{where}: {column}")
+        column: _of_kind(one_array(table[column]), kind, f"{where}: {column}")
         for column, kind in columns
     }
     return pa.table(found, schema=pa.schema({column: TYPES[kind] for column, kind in columns}))
@@ -112,8 +112,8 @@ def as_declared(table: pa.Table, columns: Columns, where: str) -> pa.Table:
 def keys_of(shard: TokenShard, key: str) -> pa.Array:
     """Return the key of each document of a shard."""
     if key in OWN_KEYS:
-        return shard.documents([key])[key].combine_chunks()
-    return shard.kept_columns()[key].combine_chunks()
+        return one_array(shard.documents([key])[key])
+    return one_array(shard.kept_columns()[key])
 
 
 @lru_cache(maxsize=4)
@@ -128,7 +128,7 @@ def _keyed(
     for file in files:
         table = read_columns(file.path, key, key_type, columns)
         file.check_unchanged()
-        keys.append(as_keys(table[key].combine_chunks(), key_type, str(file.path)))
+        keys.append(as_keys(one_array(table[key]), key_type, str(file.path)))
         tables.append(as_declared(table, columns, str(file.path)))
     all_keys = pa.chunked_array(keys).combine_chunks()
     encoded = all_keys.dictionary_encode()

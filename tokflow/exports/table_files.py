@@ -33,7 +33,7 @@ from tokflow.exports.reading import Export
 from tokflow.exports.token_files import files_of, sequences_within
 from tokflow.pools.machine import renew_in_forks
 from tokflow.store.config import Config
-from tokflow.store.tables import to_numpy
+from tokflow.store.tables import one_array, to_numpy
 
 TOKENS_PER_FILE = 125_000_000
 """Default size of a file, padding included: 13 or 14 bytes a token in memory."""
@@ -198,8 +198,7 @@ def lists_in(table: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> dict[s
     """Return columns of a table of lists."""
     found = {}
     for name in columns:
-        column = table.column(name)
-        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        column = one_array(table.column(name))
         num_values = np.diff(to_numpy(column.offsets)).astype(np.int64)
         found[name] = to_numpy(column.flatten()), num_values
     return found

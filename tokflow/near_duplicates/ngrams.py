@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import read_table, to_numpy
+from tokflow.store.tables import one_array, read_table, to_numpy
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
 
@@ -177,7 +177,7 @@ KEYS_NAME = "band_keys.parquet"
 
 def band_of(stored: StoredOutput, number: int) -> Hashes:
     """Return the keys of one band for each document of a shard."""
-    column = read_table(stored.file(KEYS_NAME), [str(number)]).column(0).combine_chunks()
+    column = one_array(read_table(stored.file(KEYS_NAME), [str(number)]).column(0))
     data = column.buffers()[1] or b""
     found: Hashes = np.frombuffer(data, "<u8", len(column), column.offset * 8)
     return found

@@ -194,6 +194,14 @@ def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, data])
 
 
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array. It is a copy where there are several chunks, of which
+    `combine_chunks` makes one of a single chunk, too."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
 def to_numpy(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return a column without nulls, of numbers or truth values, as numpy's; read-only."""
     if isinstance(column, pa.ChunkedArray):

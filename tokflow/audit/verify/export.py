@@ -51,7 +51,7 @@ class Rechunked:
             taken.append(chunk[:size])
             self._rest = chunk[size:]
             size -= len(taken[-1])
-        return self._join(taken) if taken else ()
+        return self._join(taken) if len(taken) > 1 else (taken or [()])[0]
 
 
 def verify_beside(output: StoredOutput) -> list[str]:
@@ -221,8 +221,8 @@ def _differences(
             return
         some = found[start : start + TOKENS_AT_ONCE]
         wanted = expected[field].next(len(some))
-        wrong = np.flatnonzero(some[: len(wanted)] != wanted)
-        if len(wrong) or len(wanted) < len(some):
-            at = first + start + (int(wrong[0]) if len(wrong) else len(wanted))
+        is_wrong = some[: len(wanted)] != wanted
+        if is_wrong.any() or len(wanted) < len(some):
+            at = first + start + (int(is_wrong.argmax()) if is_wrong.any() else len(wanted))
             yield f"{where}: {NAMES[field]} {at:,} differs from the split"
             del expected[field]

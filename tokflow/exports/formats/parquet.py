@@ -60,7 +60,7 @@ from tokflow.exports.table_files import (
 from tokflow.exports.token_files import open_hashed, sequences_within
 from tokflow.store.config import Count
 from tokflow.store.streams import HashedWriter
-from tokflow.store.tables import to_numpy
+from tokflow.store.tables import one_array, to_numpy
 
 
 class ParquetOptions(RowOptions):
@@ -179,7 +179,7 @@ class ParquetFile:
 
     def write_table(self, table: pa.Table) -> None:
         """Write a row group."""
-        columns = [column.combine_chunks() for column in table.columns]
+        columns = [one_array(column) for column in table.columns]
         edges, chunks = _page_edges(columns[0]), []
         for field, column in zip(self._schema, columns, strict=True):
             first = self._file.tell() if len(table) else 0
