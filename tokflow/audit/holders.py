@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.dataframes import pieces_of
 from tokflow.audit.found_documents import FoundDocument
-from tokflow.audit.verify.excluded import entries_of
+from tokflow.audit.verify.excluded import entries_of, is_latest
 from tokflow.errors import MissingOutputError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.index import INDEX_SCHEMA, scan_index
@@ -23,11 +24,11 @@ from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import dataset_of
 from tokflow.split.spans import Split
 from tokflow.store.integrity import check_files
-from tokflow.store.links import LATEST, resolved
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.shard_files import hashes_as_array
 
 LOSES = {"overlong": "split", "tail": "pad", "min_sample_length": 1, "drop_unsupervised": False}
 """Fields of a packing that can leave out tokens, with the values by which they leave out none."""
@@ -79,12 +80,11 @@ class Holders:
         self._ancestry = ancestry
         self._splits: dict[tuple[Path, str], Split | None] = {}
         self._tables: dict[tuple[Path, str], pa.Table] = {}
+        self._hashes: dict[tuple[Path, int], npt.NDArray[np.void]] = {}
 
     def in_export(self, stored: StoredOutput, documents: Sequence[FoundDocument]) -> list[Holder]:
         """Return what an export has of each document."""
-        latest = resolved(stored.folder.parent / LATEST)
-        is_latest = stored.folder.resolve() == latest
-        folder = stored.folder.parent if is_latest else stored.folder
+        folder = stored.folder.parent if is_latest(stored) else stored.folder
         name = folder.relative_to(stored.store.root).as_posix()
         each = zip(documents, self.held(stored, documents), strict=True)
         return [
@@ -152,7 +152,8 @@ class Holders:
         self, stored: StoredOutput, document: FoundDocument
     ) -> Iterator[tuple[Split | None, list[int]]]:
         """Yield the splits of an export that can have a document, several where strata of a dataset
-        are sources of a mixture, and its rows there; None where the store has the split no more."""
+        are sources of a mixture, and its rows there; None, and no rows, where the store no longer
+        has the split: what was at its row then may be another document."""
         names = [document.raw_file] * (stored.manifest.dataset == document.dataset)
         own = [of for of in _sources(stored) if dataset_of(of) == document.dataset]
         for name in [f"{of}/{document.raw_file}" for of in own] or names:
@@ -161,15 +162,17 @@ class Holders:
                 with suppress(MissingOutputError):
                     self._splits[key] = self._ancestry.split_of(stored, name)
             split = self._splits[key]
-            yield split, self._rows_in(split.shard, name, document) if split else [document.row]
+            yield split, self._rows_in(split.shard, name, document) if split else []
 
     def _rows_in(self, shard: TokenShard, name: str, document: FoundDocument) -> list[int]:
         """Return the rows of a raw file of a shard that have a document: its own, if that has its
         text, else all that have."""
         if shard.manifest.recipe.fingerprint == document.shard.manifest.recipe.fingerprint:
             return [document.row]
-        table = self.documents(shard)
-        is_equal = np.array([of == document.text_hash for of in table["text_hash"].to_pylist()])
+        table, key = self.documents(shard), (shard.folder, shard.num_passes)
+        if key not in self._hashes:
+            self._hashes[key] = hashes_as_array(table["text_hash"].combine_chunks())
+        is_equal = self._hashes[key] == np.void(document.text_hash)
         files, rows = shard.origins.of_rows(to_numpy(table["row"])[is_equal])
         each = zip(files.to_pylist(), rows.tolist(), strict=True)
         there = [row for file, row in each if file == name]
@@ -186,7 +189,7 @@ class Holders:
                 own = [of for of in passes if _key(stored, of) == document.raw_file]
                 pieces += self.pieces_of_rows(split, own, rows)
         if not pieces:
-            lost = "it was made without this text, or the store has no more what it was made from"
+            lost = "it was made without this text, or the store no longer has what it was made from"
             return None if held else lost
         if not any(of["part"] for of in pieces):
             is_mixed = bool(_sources(stored))

@@ -178,7 +178,7 @@ def _verify_excluded(lists: Sequence[Path], datasets: Sequence[Dataset], json: b
             print_error(
                 f"{of['raw_file']}, row {of['row']:,}: expected in no export, found in "
                 f"{of['export']}: {of['part']}: tokens {of['position']:,} to {last:,}{row}; "
-                "name it by `exclude`, run, then remove old exports by `tokflow gc --yes`"
+                "name it by `exclude`, run, then remove old exports by `tokflow gc --keep 0 --yes`"
             )
         if len(held) > HELD_SHOWN:
             print_error(f"{len(held) - HELD_SHOWN:,} segments more, all in {proof.path}")

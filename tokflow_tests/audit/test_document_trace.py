@@ -1,6 +1,7 @@
 """What a trace of a document says of exports, against the tokens that they have of it."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,7 @@ def test_a_mixture_holds_each_pass_or_says_what_it_takes(tmp_path: Path):
 
 def test_an_older_build_is_looked_into_by_the_text_where_rows_moved(tmp_path: Path):
     build(declare(tmp_path, {"a.jsonl": ["one", "two", "four"]}, exports=["bin"]))
+    [old] = (tmp_path / "store/tiny/split/a.jsonl").iterdir()
     dataset = declare(tmp_path, {"a.jsonl": ["two", "six"]}, exports=["bin"])
     build(dataset)
 
@@ -143,6 +145,11 @@ def test_an_older_build_is_looked_into_by_the_text_where_rows_moved(tmp_path: Pa
     assert held(dataset, six) == {latest: ["six$"], older: []}
     [reason] = [of.why_not for of in six.exports if of.why_not]
     assert reason.startswith("it was made without this text")
+
+    shutil.rmtree(old)
+
+    [of_old] = [of for of in trace_document(dataset, "a.jsonl", 1).exports if of.output == older]
+    assert (of_old.tokens, of_old.why_not) == ([], reason)  # what is at this row there is "two"
 
 
 def test_documents_of_a_store_at_a_url_are_found_by_another_machine(

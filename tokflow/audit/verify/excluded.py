@@ -14,7 +14,9 @@ from tokflow.attributes.config import OWN_KEYS
 from tokflow.attributes.stage import tables_of
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.verify.export import index_problems
+from tokflow.audit.verify.older_rows import OlderRows, Shards
 from tokflow.errors import ConfigError, MissingOutputError
+from tokflow.exclusion.config import ExcludeConfig
 from tokflow.exclusion.lists import ExclusionList, check_used, find_excluded, read_lists
 from tokflow.exclusion.stage import Exclusion
 from tokflow.exports import Export
@@ -24,6 +26,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.selection.left_out import are_excluded
 from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import dataset_of
+from tokflow.store.links import LATEST, resolved
 from tokflow.store.manifest import MANIFEST_NAME, Manifest, joined_digest, sealed
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import Unreadable, walk
@@ -54,7 +57,9 @@ class Proof:
 
 def prove_excluded(dataset: Dataset, paths: Sequence[Path]) -> Proof:
     """Look in all exports of a dataset, and of the mixtures in its store that take it, for the
-    documents that lists name, as `exclude` of the dataset looks them up; write what is found.
+    documents that lists name, as `exclude` of the dataset, or of a mixture's sources, looks them
+    up; write what is found. `file` and `row` name a document of the newest build; older ones are
+    searched for its text.
 
     Every byte of the exports is compared with their manifests, and the entries of each index with
     the number of tokens: none is of a document that the index does not name. The same store and
@@ -63,7 +68,7 @@ def prove_excluded(dataset: Dataset, paths: Sequence[Path]) -> Proof:
     Raises: as `read_lists`; ConfigError for a list of which no row names a document;
     MissingOutputError where there is no export, or the store lacks what one was made from.
     """
-    config = dataset.exclude.model_copy(update={"path": tuple(str(of.absolute()) for of in paths)})
+    config = _config_of(dataset, paths)
     files = tables_of(config.path, dataset, "--excluded")
     exports, ancestry = exports_with(dataset), Ancestry(dataset.known_stages)
     if not exports:
@@ -76,7 +81,8 @@ def prove_excluded(dataset: Dataset, paths: Sequence[Path]) -> Proof:
     of_exports = [_shards_of(export, ancestry, dataset) for export in exports]
     shards = {of.folder: of for some in of_exports for of in some}
     kept = sorted({name for of in shards.values() for name in of.keep_columns})
-    search = _Search(read_lists(files, config, kept), config.copies)
+    older = OlderRows(_newest_shards(dataset, exports, of_exports))
+    search = _Search(read_lists(files, config, kept), config.copies, older)
     search.check_columns(shards.values())
     held = [_held(*each) for each in zip(exports, map(search.find, of_exports), strict=True)]
     check_used(search.lists, search.unused, "--excluded", dataset.name)
@@ -109,6 +115,18 @@ def prove_excluded(dataset: Dataset, paths: Sequence[Path]) -> Proof:
     return Proof(path=path, fields=fields)
 
 
+def _config_of(dataset: Dataset, paths: Sequence[Path]) -> ExcludeConfig:
+    """Return how lists are looked up: as `exclude` says or, of a mixture, those of its sources,
+    with copies where one of these has them."""
+    declared = [of.exclude for of in dataset.sources or [dataset]]
+    keys = {of.by for of in declared} - {None}
+    return ExcludeConfig(
+        path=tuple(str(of.absolute()) for of in paths),
+        by=keys.pop() if len(keys) == 1 else None,  # else it is the one that a list has
+        copies=any(of.copies for of in declared),
+    )
+
+
 def exports_with(dataset: Dataset) -> list[StoredOutput]:
     """Return the exports in the store of a dataset that are of it, or of a mixture that takes it,
     older builds too. Raises: the error of an export that cannot be read."""
@@ -137,12 +155,38 @@ def _shards_of(export: StoredOutput, ancestry: Ancestry, dataset: Dataset) -> li
     return [of for of in found.values() if of.manifest.dataset in names]
 
 
+def is_latest(export: StoredOutput) -> bool:
+    """Return whether `latest` beside an export leads to it."""
+    return export.folder.resolve() == resolved(export.folder.parent / LATEST)
+
+
+def _newest_shards(
+    dataset: Dataset, exports: Sequence[StoredOutput], of_exports: Sequence[Sequence[TokenShard]]
+) -> Shards:
+    """Return the shards of the newest build: those of the exports that `latest` leads to and the
+    dataset declares; where it declares none, of those of mixtures, the newest first."""
+    latest = [number for number, of in enumerate(exports) if is_latest(of)]
+    declared = {dataset.folder / EXPORT.path / name for name in EXPORT.variants(dataset)}
+    own = [number for number in latest if exports[number].folder.parent in declared]
+    found: dict[tuple[str, str], TokenShard] = {}
+    for number in sorted(own or latest, key=lambda number: -_made_at(exports[number])):
+        for shard in of_exports[number]:
+            for key in shard.origins.raw_files:
+                found.setdefault((shard.manifest.dataset, key), shard)
+    return found
+
+
+def _made_at(export: StoredOutput) -> int:
+    return (export.folder / MANIFEST_NAME).stat().st_mtime_ns
+
+
 @dataclass
 class _Search:
     """Looks up the documents that lists name."""
 
     lists: Sequence[ExclusionList]
     copies: bool
+    older: OlderRows
     sizes: Sizes = field(default_factory=dict)
     """All documents that were found."""
     unused: dict[str, npt.NDArray[np.int64]] = field(init=False)
@@ -161,7 +205,8 @@ class _Search:
                         where=f"--excluded: {of.file.path}",
                         expected=f"`{of.by}` of all documents that exports were made from",
                         found=f"none in {shard.stored.shown}",
-                        remedy="name them by `text_hash`, or remove old exports by `tokflow gc`",
+                        remedy="name them by `text_hash`, or remove old exports by `tokflow gc "
+                        "--keep 0`",
                     )
 
     def find(self, shards: Sequence[TokenShard]) -> Sizes:
@@ -171,11 +216,13 @@ class _Search:
             self._found[key] = {}
             for name in sorted({of.manifest.dataset for of in shards}):
                 own = [of for of in shards if of.manifest.dataset == name]
-                found = find_excluded(own, self.lists, copies=self.copies)
+                each = [self.older.as_of(own, of) for of in self.lists]
+                found = find_excluded(own, [of for of, _ in each], copies=self.copies)
                 for shard in own:
                     self._found[key] |= _sizes(shard, Exclusion(found.documents))
-                for of, rows in found.unused.items():
-                    self.unused[of] = np.intersect1d(self.unused[of], rows)
+                for of, list_rows in each:
+                    used = np.delete(list_rows, found.unused[of.name])
+                    self.unused[of.name] = np.setdiff1d(self.unused[of.name], used)
             self.sizes |= self._found[key]
         return self._found[key]
 

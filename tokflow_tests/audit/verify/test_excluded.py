@@ -23,9 +23,9 @@ NAMED = {"row": 2, "lang": 3, "text_hash": 4}
 """Documents that each list of BY names."""
 
 
-def web(folder: Path, **more: Any) -> Dataset:
-    """Return a dataset of ROWS, and write its YAML."""
-    write_rows(folder, ROWS)
+def web(folder: Path, rows: Any = ROWS, **more: Any) -> Dataset:
+    """Return a dataset of some rows, and write its YAML."""
+    write_rows(folder, rows)
     fields = {**TINY, "name": "web", "documents": KEPT, "exports": ["bin", "parquet"], **more}
     (folder / "web.yaml").write_text(yaml.safe_dump(fields))
     return load_dataset(folder / "web.yaml")
@@ -105,6 +105,9 @@ def test_a_mixture_that_takes_the_dataset_is_looked_at_and_each_pass_is_named(
 
     held = prove_excluded(web(tmp_path, store=url), [named]).fields["held"]
     of_mixture = prove_excluded(mixed(tmp_path, url), [named]).fields["held"]
+    by_either = write_list(tmp_path / "both.csv", [{"file": "a.jsonl", "row": 1, "lang": "u2"}])
+    web(tmp_path, store=url, exports=[], exclude={"by": "row", "copies": True})
+    copies = prove_excluded(mixed(tmp_path, url), [by_either]).fields
     web(tmp_path, store=url, exports=[], exclude="list.csv")
     build(mixed(tmp_path, url))
     remove_old(mixed(tmp_path, url))
@@ -113,8 +116,31 @@ def test_a_mixture_that_takes_the_dataset_is_looked_at_and_each_pass_is_named(
     assert {of["raw_file"] for of in held} == {"web/a.jsonl", "web@2/a.jsonl"}
     assert sum(of["num_tokens"] for of in held) == 8
     assert of_mixture == held
+    assert (copies["copies"], copies["num_documents"]) == (True, 3)  # as its source has it
     assert after.is_proven
     assert object_store.contents()[f"store/web/{after.path.name}"] == after.path.read_bytes()
+
+
+def test_rows_name_documents_of_the_newest_build_and_older_ones_are_searched_for_their_texts(
+    tmp_path: Path,
+):
+    listed = [{"file": "a.jsonl", "row": 3}, {"file": "b.jsonl", "row": 1}]
+    named = write_list(tmp_path / "list.csv", [*listed, {"file": "d.jsonl", "row": 0}])
+    web(tmp_path, exports=[])
+    build(mixed(tmp_path))
+    build(web(tmp_path, exports=["bin"]))
+    (tmp_path / "raw/c.jsonl").rename(tmp_path / "raw/d.jsonl")
+    moved = {"a.jsonl": [("new", "u9", 1), *ROWS["a.jsonl"]]}
+    dataset = web(tmp_path, moved, exports=["bin"], exclude=named.name)
+    build(dataset)
+
+    proof = prove_excluded(dataset, [named])
+
+    held = {(of["export"].split("/")[0], of["raw_file"], of["row"]) for of in proof.fields["held"]}
+    old = [("a.jsonl", 2), ("b.jsonl", 1), ("c.jsonl", 0)]
+    passes = {("mixed", f"{of}/{file}", row) for of in ("web", "web@2") for file, row in old}
+    assert held == {("web", *of) for of in old} | passes
+    assert len([of for of in proof.fields["exports"] if not of["num_held"]]) == 1
 
 
 def test_a_damaged_export_proves_nothing(tmp_path: Path):
