@@ -97,6 +97,8 @@ def _print(found: dict[str, Any]) -> None:
         if names:
             print_styled(f"raw files {said[kind]}: {len(names):,}, {first_five(names)}")
     for output in found["outputs"]:
+        if output.get("documents"):
+            print_styled("documents of ", (output["name"], "bold"), ":")
         for document in output.get("documents", ()):
             _print_document(document)
     for note in found["notes"]:

@@ -1,1 +1,1 @@
-"""What differs between two exports, datasets or stores, and from which input it comes."""
+"""Differences between two exports, datasets or stores, and the inputs that they come from."""

@@ -40,6 +40,9 @@ Numbers: TypeAlias = defaultdict[str, int]
 COLUMNS = ("part", "raw_file", "row", "num_tokens", "position", "char_start", "token_in_piece")
 """Columns of an index that are read; parts and raw files as numbers that both sides share."""
 
+REPEATED = ".num_repeated_tokens"
+"""Count of a part: tokens that are in another sequence, too."""
+
 BEFORE, SHOWN = 4, 12
 """Tokens before the first that differs, and all that are shown."""
 
@@ -139,7 +142,7 @@ class DocumentChanges:
         self._places = [np.searchsorted(self._ids, of) for of in ids]
         documents = self._ids // (len(parts) + 1)
         self._first = np.flatnonzero(np.diff(documents, prepend=-1))
-        """Where each document begins among them."""
+        """The place in `_ids` of the first part of each document."""
         self._file, self._row = np.divmod(documents[self._first], self._num_rows)
         self._tokens = [self._of_parts(of, "num_tokens") for of in (0, 1)]
 
@@ -215,7 +218,7 @@ class DocumentChanges:
 
     @property
     def num_tokens(self) -> list[int]:
-        """The tokens of each side, as the index has them."""
+        """The tokens of each side, those that sequences repeat counted once."""
         return [int(of.sum()) for of in self._tokens]
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -326,7 +329,8 @@ def _numbers() -> Numbers:
 
 
 def _read_index(export: StoredOutput, parts: Numbers, files: Numbers) -> dict[str, Integers]:
-    """Return the columns of an index. Raises: CorruptOutputError."""
+    """Return the columns of an index, without the tokens that a sequence repeats. Raises:
+    CorruptOutputError."""
     found: dict[str, list[Integers]] = {name: [np.zeros(0, np.int64)] for name in COLUMNS}
     for table in scan_index(export, COLUMNS):
         for name, numbers in (("part", parts), ("raw_file", files)):
@@ -335,7 +339,24 @@ def _read_index(export: StoredOutput, parts: Numbers, files: Numbers) -> dict[st
             found[name].append(own[to_numpy(codes.indices)])
         for name in COLUMNS[2:]:
             found[name].append(to_numpy(table[name]))
-    return {name: np.concatenate(of) for name, of in found.items()}
+    columns = {name: np.concatenate(of) for name, of in found.items()}
+    repeated = [of for name, of in export.manifest.counts.items() if name.endswith(REPEATED)]
+    return _without_repeats(columns) if any(repeated) else columns
+
+
+def _without_repeats(own: dict[str, Integers]) -> dict[str, Integers]:
+    """Return the columns of an index without the tokens that an earlier segment of the same text
+    has, as `packing.overlap` makes them."""
+    of_text = ("char_start", "row", "raw_file", "part")
+    order = np.lexsort([own[name] for name in ("token_in_piece", *of_text)])
+    start, num_tokens = (own[name][order] for name in ("token_in_piece", "num_tokens"))
+    is_next = np.logical_and.reduce([np.diff(own[of][order], prepend=-1) == 0 for of in of_text])
+    again = np.zeros(len(order), np.int64)
+    repeated = np.roll(start + num_tokens, 1) - start
+    again[order] = np.where(is_next, np.clip(repeated, 0, num_tokens), 0)
+    own = {**own, "num_tokens": own["num_tokens"] - again}
+    own |= {name: own[name] + again for name in ("position", "token_in_piece")}
+    return {name: of[own["num_tokens"] > 0] for name, of in own.items()}
 
 
 def _tokenized(shard: TokenShard) -> tuple[Any, ...]:

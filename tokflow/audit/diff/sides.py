@@ -1,6 +1,6 @@
 """The two sides of a comparison: their outputs, with all that these were made from, and recipes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -37,6 +37,9 @@ Key: TypeAlias = tuple[str, str, str]
 
 VERSION = "version of its code"
 
+MIXED_TOKENS = "mixture.tokens."
+"""Fields of a mixture's split that follow from the tokens of all its sources."""
+
 FIRST_STAGES = {"changed": TOKENIZER.name, "moved": SPLIT.name}
 """Stages that come first as causes of a kind of difference; of others those behind the tokens."""
 
@@ -64,7 +67,7 @@ class Side:
     ancestry: Ancestry = field(default_factory=Ancestry)
 
     def only(self, keys: Iterable[Key]) -> "Side":
-        """Return it with some of its outputs."""
+        """Return a side with these outputs alone."""
         return replace(self, roots={key: self.roots[key] for key in keys})
 
     @cached_property
@@ -127,8 +130,9 @@ def side_of(target: str) -> Side:
         found.append(each)
     if not found:
         output_in(store, path)  # says what is there
-    newest = {folder: _newest(folder) for folder in {of.folder.parent for of in found}}
-    found = [of for of in found if of.folder == newest[of.folder.parent]]
+    folders = {of.folder for of in found}
+    newest = {_newest(folder, folders) for folder in {of.parent for of in folders}}
+    found = [of for of in found if of.folder in newest]
     with_exports = {of.manifest.dataset for of in found if is_export(of.manifest)}
     roots = (
         of for of in found if is_export(of.manifest) or of.manifest.dataset not in with_exports
@@ -136,10 +140,13 @@ def side_of(target: str) -> Side:
     return Side(target, {key_of(of): of for of in roots})
 
 
-def _newest(folder: Path) -> Path:
-    """Return the output in a folder that `latest` leads to, or that was made last."""
-    name = named_by(folder / LATEST)
-    return folder / name if name else newest_first(folder, MANIFEST_NAME)[0]
+def _newest(folder: Path, found: Container[Path]) -> Path:
+    """Return the output in a folder that `latest` leads to or, where it leads to none of those that
+    were found, the one that was made last."""
+    latest = named_by(folder / LATEST)
+    if latest is not None and latest in found:
+        return latest
+    return newest_first(folder, MANIFEST_NAME)[0]
 
 
 def side_of_dataset(dataset: Dataset, name: str) -> Side:
@@ -212,7 +219,8 @@ class Recipes:
     def cause_of(self, raw_file: str, export: StoredOutput, kind: str) -> str:
         """Return the first stage, and its first field, that differs on the way of a raw file, by
         its name in the index of an export. The stages before the one that can make a difference of
-        this kind by itself come last."""
+        this kind by itself come last; the number of tokens that a mixture takes is no cause where
+        tokens differ, since it comes from them."""
         dataset, mixture, source, key = export.manifest.dataset, "", "", raw_file
         if "mixture" in export.manifest.details:
             mixture, (source, key) = dataset, source_and_key(raw_file)
@@ -225,6 +233,8 @@ class Recipes:
         partition = str(a.manifest.partition)
         ways = (dataset, partition), (mixture, f"{source}/{partition}"), ("", "")
         found = sorted(of for way in ways for of in self._of_ways.get(way, ()))
+        if a.manifest.recipe != b.manifest.recipe:
+            found = [of for of in found if MIXED_TOKENS not in of[1]]
         found.sort(key=lambda of: of[0] < _PLACES[FIRST_STAGES.get(kind, SELECTION.name)])
         own = self.changed.get(key_of(export))
         behind = f"export: {own[0]}" if own else "other documents of its part"
@@ -237,7 +247,8 @@ class Recipes:
         found: dict[tuple[str, str], list[tuple[int, str]]] = {}
         for key, names in self.changed.items():
             way = (key[0], key[2]) if key[2] else ("", "")
-            found.setdefault(way, []).append((_order(key)[0], f"{key[1]}: {names[0]}"))
+            first = min(names, key=lambda of: of.startswith(MIXED_TOKENS))
+            found.setdefault(way, []).append((_order(key)[0], f"{key[1]}: {first}"))
         return found
 
 

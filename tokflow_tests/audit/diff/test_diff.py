@@ -101,6 +101,29 @@ def test_of_a_store_the_build_counts_that_latest_leads_to(tmp_path: Path):
 
     assert diff(tmp_path / "store", first)["is_same"]
     assert not diff(tmp_path / "store", other)["is_same"]
+    latest = first.parent / "latest"
+    latest.unlink()
+    latest.symlink_to("0123456789abcdef")  # it dangles
+    assert diff(tmp_path / "store", other)["is_same"]  # which was made last
+
+
+@pytest.mark.parametrize("packing", [{"overlap": 3}, {"label_token": True}])
+def test_tokens_that_sequences_repeat_count_once(tmp_path: Path, packing: dict[str, Any]):
+    rows = {"b.jsonl": ROWS["b.jsonl"]}
+    once, more = (
+        built(tmp_path, "parquet", rows, packing={"sequence_length": 4, **of})
+        for of in ({}, packing)
+    )
+    rows = {"b.jsonl": [("twa", "u4", 9), *ROWS["b.jsonl"][1:]]}
+    other = built(tmp_path, rows=rows)
+
+    copy = shutil.copytree(more, tmp_path / "copy")  # of which all tokens are read
+    [same], [changed] = diff(once, copy)["outputs"], diff(more, other)["outputs"]
+
+    assert same["result"] == "same tokens in the same order, in other files"
+    assert same["num_tokens"] == [13, 13]
+    [two] = changed["documents"]
+    assert two["first_other_token"] == {"token": 2, "a": "two<eos>", "b": "twa<eos>"}
 
 
 @pytest.mark.parametrize("has_stores", [True, False])
@@ -240,6 +263,7 @@ def test_two_stores_and_two_yamls_are_compared_by_their_exports(
     assert {of["left_out_by"] for of in output["documents"]} == {"num_chars > 3"}
     assert yamls.exit_code == 1, yamls.output
     assert "web/export/bin: other tokens\n" in yamls.stdout
+    assert "documents of web/export/bin:\na.jsonl, row " in yamls.stdout
     assert "a.jsonl, row 1 removed: 4 in train -> none (num_chars > 3)\n" in yamls.stdout
     assert (same.exit_code, same.stdout.count("same bytes")) == (0, 2)
 
@@ -250,11 +274,16 @@ def test_a_mixture_leads_to_what_changed_in_its_source(tmp_path: Path):
     write_list(tmp_path / "list.csv", [{"file": "a.jsonl", "row": 1}])
     web(tmp_path, exclude="list.csv")
     after = build(mixed(tmp_path)).export("bin").output.folder
+    web(tmp_path, exclude="list.csv")
+    write_rows(tmp_path, {**ROWS, "b.jsonl": [*ROWS["b.jsonl"], ("new", "", 1)]})
+    longer = build(mixed(tmp_path)).export("bin").output.folder
 
-    [output] = diff(before, after)["outputs"]
+    [output], [added] = diff(before, after)["outputs"], diff(after, longer)["outputs"]
 
     assert [of["raw_file"] for of in output["documents"]] == ["web/a.jsonl", "web@2/a.jsonl"]
     assert output["causes"] == {"selection: excluded": 2}
+    assert added["kinds"]["added"]["num_documents"] == 2
+    assert added["causes"] == {"tokens: raw": 2}
 
 
 def test_an_error_is_no_difference(tmp_path: Path):
