@@ -98,7 +98,7 @@ def trace_document(
     if isinstance(found, str):
         name = graph.dataset.name
         return DocumentTrace(dataset=name, raw_file=of_source, row=row, why_not=found)
-    [trace] = _traces([found], **of_training)
+    [trace] = _traces([found], [found.dataset], **of_training)
     return trace
 
 
@@ -111,27 +111,40 @@ def trace_documents(
     **of_training: Any,
 ) -> DocumentTraces:
     """Return what holds the documents that an expression is true of, or that have a text, of the
-    first `limit`, None of all; of a mixture, documents of all its sources.
+    first `limit`, None of all; of a mixture, documents of all its sources. Exactly one of `where`
+    and `text` is given.
 
     `where`: in the grammar of `select`, over its columns, `row` and, with a transform, `record`.
     `text`: as it was tokenized, in UTF-8; a line end behind it does not count. Else as
-    `trace_document`. Raises: ConfigError where there is none, or the expression is wrong.
+    `trace_document`; the training may have read one source of a mixture alone. Raises: ConfigError
+    where there is none, or the expression is wrong.
     """
-    found = find_documents(graph_of(dataset_named(dataset), offline=True), where=where, text=text)
+    if (where is None) == (text is None):
+        raise ConfigError(
+            where="trace_documents",
+            expected="either where or text",
+            found="neither" if where is None else "both",
+            remedy="give one of them",
+        )
+    graph = graph_of(dataset_named(dataset), offline=True)
+    found = find_documents(graph, where=where, text=text)
     of_datasets: dict[str, list[FoundDocument]] = {}
     for each in found[:limit]:
         of_datasets.setdefault(each.dataset, []).append(each)
-    traces = (_traces(some, **of_training) for some in of_datasets.values())
+    asked = [of.dataset.name for of in graph.of_sources.values()] or [graph.dataset.name]
+    traces = (_traces(some, asked, **of_training) for some in of_datasets.values())
     return DocumentTraces(len(found), [trace for some in traces for trace in some])
 
 
 def _traces(
     documents: Sequence[FoundDocument],
+    asked: Sequence[str],
     state: Mapping[str, Any] | None = None,
     world_size: int = 1,
     batch_size: int | None = None,
 ) -> Iterator[DocumentTrace]:
-    """Yield what holds each of some documents of one dataset."""
+    """Yield what holds each of some documents of one dataset. Raises: ConfigError where a training
+    has read none of the datasets that are asked for."""
     dataset = documents[0].graph.dataset
     holders = Holders(Ancestry(dataset.known_stages))
     of_exports = [holders.in_export(stored, documents) for stored in exports_with(dataset)]
@@ -142,6 +155,7 @@ def _traces(
             training = Training.of(state, None, batch_size)
         except MissingOutputError:  # its exports are not any more where it read them
             training = Training.of(state, dataset.store.name, batch_size)
+        _check_has_read(training, asked)
         spans, num_steps = _spans(training, holders, documents), training.steps.num_done
         seen = training.sightings(spans, world_size=world_size)
     for number, document in enumerate(documents):
@@ -153,21 +167,23 @@ def _traces(
         )
 
 
-def _spans(
-    training: Training, holders: Holders, documents: Sequence[FoundDocument]
-) -> list[list[Span]]:
-    """Return where each document is in the sources of a training. Raises: ConfigError where none is
-    of its dataset."""
-    sources, name = sources_in(training.samples), documents[0].dataset
-    if not any(has_documents_of(of.stored.manifest, name) for of in sources):
+def _check_has_read(training: Training, asked: Sequence[str]) -> None:
+    sources = sources_in(training.samples)
+    if not any(has_documents_of(of.stored.manifest, name) for of in sources for name in asked):
         raise ConfigError(
             where="--state",
-            expected=f"a training on {name}, or on a mixture with it",
+            expected=f"a training on {' or '.join(asked)}, or on a mixture with it",
             found=f"one on {', '.join(of.name for of in sources)}",
             remedy="name the dataset that it read, or the state of another training",
         )
+
+
+def _spans(
+    training: Training, holders: Holders, documents: Sequence[FoundDocument]
+) -> list[list[Span]]:
+    """Return where each document is in the sources of a training."""
     spans: list[list[Span]] = [[] for _ in documents]
-    for number, source in enumerate(sources):
+    for number, source in enumerate(sources_in(training.samples)):
         for own, held in zip(spans, holders.held(source.stored, documents), strict=True):
             for of in held:
                 if of.part == (source.opening.part or ""):

@@ -68,15 +68,17 @@ def find_row(graph: BuildGraph, raw_file: str, row: int) -> FoundDocument | str:
     counts, files = shard.manifest.counts, shard.manifest.details.get("files", ())
     num_rows = counts["num_documents"] + counts["num_rejects"] + counts.get("num_left_out", 0)
     num_rows = next((of["num_rows"] for of in files if of["raw_file"] == raw_file), num_rows)
-    if row >= num_rows:
+    if not 0 <= row < num_rows:
         limit = graph.documents(key).limit
-        if limit.ends_early and (files or limit.after(counts) is None):
+        if row >= 0 and limit.ends_early and (files or limit.after(counts) is None):
             return f"not read: {raw_file} has {num_rows:,} rows up to documents.limit"
         raise ConfigError(
             where="--row",
             expected=f"a row of {raw_file}, which has {num_rows:,}, counted from 0",
             found=f"{row:,}",
-            remedy=f"name one up to {num_rows - 1:,}; blank lines are no rows",
+            remedy=f"name one of 0 to {num_rows - 1:,}; blank lines are no rows"
+            if num_rows
+            else "name another file",
         )
     rows, at = to_numpy(shard.documents(["row"])["row"]), shard.origins.row_of(raw_file, row)
     document = int(np.searchsorted(rows, at))

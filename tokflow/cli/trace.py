@@ -13,7 +13,7 @@ from tokflow.audit.document_trace import (
     trace_document,
     trace_documents,
 )
-from tokflow.audit.step_trace import SampleTrace, Training
+from tokflow.audit.step_trace import Training
 from tokflow.audit.trace import sequence_range, trace_tokens
 from tokflow.cli.options import Configs, Html, Json, ProjectFolder, StoreName, Trust
 from tokflow.cli.selection import select
@@ -141,23 +141,15 @@ def main(
     if state is not None and step is not None:
         training = _open_training(state, export, configs, store, batch_size)
         how = {"rank": rank, "world_size": world_size, "trust_remote_code": trust_remote_code}
-        samples = training.trace(step, **how)
-        _show_step(step, training, samples, html, json=json, trust_remote_code=trust_remote_code)
+        _show_step(step, training, html, how, json=json)
     elif token is None and sequence is None:
         [dataset] = select([export or ""], configs, store)
         how = {"state": state and _read_state(state)}
         how |= {"world_size": world_size, "batch_size": batch_size}
-        found = _trace_documents(dataset, file, row, where, text, limit, how)
-        print_json(found) if json else print_documents(found)
+        _show_documents(dataset, file, row, where, text, how, limit=limit, json=json)
     else:
-        stored = find_export(export or "")
-        start, stop = token or 0, (token or 0) + 1
-        if sequence is not None:
-            start, stop = sequence_range(stored, part, sequence)
-        origins = trace_tokens(
-            stored, part=part, start=start, stop=stop, trust_remote_code=trust_remote_code
-        )
-        print_json({"part": part, "origins": origins}) if json else print_origins(origins)
+        how = {"part": part, "trust_remote_code": trust_remote_code}
+        _show_tokens(export or "", token or 0, sequence, how, json=json)
 
 
 def _check_asked(export: str | None, asked: dict[str, Any], beside: dict[str, Any]) -> None:
@@ -216,13 +208,14 @@ def _read_state(file: Path) -> Any:
 def _show_step(
     step: int,
     training: Training,
-    samples: list[SampleTrace],
     html: Path | None,
+    how: dict[str, Any],
     *,
     json: bool,
-    trust_remote_code: bool,
 ) -> None:
-    """Print the samples of a step, or write the page that shows them."""
+    """Print the samples of a step, or write the page that shows them; `how`: as `Training.trace`
+    takes it."""
+    samples = training.trace(step, **how)
     if html is None:
         if json:
             print_json({"step": step, "samples": samples})
@@ -231,23 +224,39 @@ def _show_step(
         return
     from tokflow.views.viewer_page import make_step_viewer  # late: few look at a page
 
-    page = make_step_viewer(training, samples, trust_remote_code=trust_remote_code)
+    page = make_step_viewer(training, samples, trust_remote_code=how["trust_remote_code"])
     with new_file(html) as temporary:
         temporary.write_bytes(page)
     print(f"viewer: {shown_path(html)}, {size(len(page))}")
 
 
-def _trace_documents(
+def _show_tokens(
+    export: str, token: int, sequence: int | None, how: dict[str, Any], *, json: bool
+) -> None:
+    """Print the origin of a token, or of the segments of a sequence; `how`: as `trace_tokens` takes
+    it."""
+    stored, start, stop = find_export(export), token, token + 1
+    if sequence is not None:
+        start, stop = sequence_range(stored, how["part"], sequence)
+    origins = trace_tokens(stored, start=start, stop=stop, **how)
+    print_json({"part": how["part"], "origins": origins}) if json else print_origins(origins)
+
+
+def _show_documents(
     dataset: Dataset,
     file: str | None,
     row: int | None,
     where: str | None,
     text: Path | None,
-    limit: int,
     how: dict[str, Any],
-) -> DocumentTraces:
-    """Return what holds the documents that are asked for; `how`: about a training."""
+    *,
+    limit: int,
+    json: bool,
+) -> None:
+    """Print what holds the documents that are asked for; `how`: about a training."""
     if file is not None and row is not None:
-        return DocumentTraces(1, [trace_document(dataset, file, row, **how)])
-    content = None if text is None else _read(text, "--text", "a file with a text")
-    return trace_documents(dataset, where=where, text=content, limit=limit, **how)
+        found = DocumentTraces(1, [trace_document(dataset, file, row, **how)])
+    else:
+        content = None if text is None else _read(text, "--text", "a file with a text")
+        found = trace_documents(dataset, where=where, text=content, limit=limit, **how)
+    print_json(found) if json else print_documents(found)

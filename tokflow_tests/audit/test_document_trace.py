@@ -12,10 +12,11 @@ import tokflow
 from tokflow.audit.document_trace import DocumentTrace, trace_document, trace_documents
 from tokflow.errors import ConfigError
 from tokflow.exports.reading import open_export
+from tokflow.loaders import Loader, open_rows
 from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.object_store import ObjectStore
-from tokflow_tests.pipeline.test_mixture import declare_mixture
-from tokflow_tests.tiny import EOS, build, declare
+from tokflow_tests.pipeline.test_mixture import CODE, declare_mixture, declare_source
+from tokflow_tests.tiny import EOS, build, declare, load_dataset
 
 WORDS = {"a.jsonl": ["one", "", "three and a half"], "b.jsonl": ["four", "five"]}
 
@@ -185,8 +186,13 @@ def test_a_row_past_the_end_of_a_file_in_a_group_is_none_of_the_next_file(tmp_pa
         trace_document(dataset, "a.jsonl", 3)
     limited = declare(tmp_path, documents={"limit": {"documents": 9}})
     build(limited)
-    with pytest.raises(ConfigError, match=r"a row of b\.jsonl, which has 2, .*found 2"):
-        trace_document(limited, "b.jsonl", 2)
+    for row in (2, -1):
+        with pytest.raises(ConfigError, match=rf"a row of b\.jsonl, which has 2, .*found {row}"):
+            trace_document(limited, "b.jsonl", row)
+    empty = declare(tmp_path, {"b.jsonl": []})
+    build(empty)
+    with pytest.raises(ConfigError, match=r"which has 0, .*found 0; name another file"):
+        trace_document(empty, "b.jsonl", 0)
 
 
 @pytest.mark.parametrize(
@@ -261,6 +267,8 @@ def test_documents_are_found_by_columns_and_by_their_text(tmp_path: Path):
         ({"where": "urll == 'u'"}, "--where: character 1: .*found urll; did you mean 'url'"),
         ({"where": "not duplicate"}, "--where: expected what is known of a document by itself"),
         ({"text": b"one "}, "--text: expected the text of a document, found none of 4"),
+        ({}, "expected either where or text, found neither"),
+        ({"where": "row == 0", "text": b"one"}, "expected either where or text, found both"),
     ]:
         with pytest.raises(ConfigError, match=message):
             places(**asked)
@@ -269,3 +277,21 @@ def test_documents_are_found_by_columns_and_by_their_text(tmp_path: Path):
 def test_a_name_is_that_of_a_declared_dataset():
     with pytest.raises(ConfigError, match="name of a dataset that the project declares"):
         tokflow.trace_documents("nothing", where="row == 0")
+
+
+def test_a_training_on_one_source_has_seen_nothing_of_the_others(tmp_path: Path):
+    of_code = {"exports": ["parquet"], "packing": {"sequence_length": 4}}
+    build(load_dataset(declare_source(tmp_path, "code", CODE, **of_code)))
+    mixed = declare_mixture(tmp_path, {"sources": {"code": {"epochs": 1}, "prose": {"epochs": 1}}})
+    build(mixed)
+    rows = open_rows(tmp_path / "store/code/exports/parquet/latest", "train")
+    with Loader(rows, batch_size=5) as loader:
+        next(loader)
+        state = loader.state_dict()
+
+    traces = trace_documents(mixed, where="row == 3", state=state).documents
+
+    steps = [(of.dataset, {sample.step for sample in of.seen or ()}) for of in traces]
+    assert steps == [("code", {0}), ("prose", set())]
+    with pytest.raises(ConfigError, match=r"expected a training on prose, .* on code/exports/"):
+        trace_document(mixed, "prose/c.jsonl", 3, state=state)
