@@ -82,26 +82,11 @@ def main(
     json: Json = False,
 ) -> int:
     """Print the result of each output as soon as it is known; return the exit status."""
-    if excluded and (receipt is not None or reference):
-        raise ConfigError(
-            where="--excluded",
-            expected="neither --receipt nor --reference",
-            found="--receipt" if receipt else "--reference",
-            remedy="run `tokflow verify` twice",
-        )
+    _check_given(excluded, receipt, key, rebuild=rebuild, reference=reference)
     if excluded:
-        return _verify_excluded(
-            excluded, select([target] if target else None, configs, store), json
-        )
+        return _verify_excluded(excluded, target, configs, store, json=json)
     if receipt is not None:
         return _verify_receipt(receipt, target, configs, store, key, rebuild=rebuild, json=json)
-    if key is not None or rebuild:
-        raise ConfigError(
-            where="--key" if key else "--rebuild",
-            expected="a receipt, by --receipt FILE",
-            found="none",
-            remedy="name it; `tokflow receipt` writes one",
-        )
     results: list[Verification] = []
     broken: dict[str, ConfigError] = {}
     if target is None or configs or target in (declared := list_declared()):
@@ -122,6 +107,33 @@ def main(
         outputs = counted(len(results), "output")
         print(f"{outputs}: {counted(num_problems, 'problem') if num_problems else 'all well'}")
     return FAILED if num_problems else exit_status(broken.values())
+
+
+def _check_given(
+    excluded: list[Path] | None,
+    receipt: Path | None,
+    key: Path | None,
+    *,
+    rebuild: bool,
+    reference: bool,
+) -> None:
+    """Refuse options that --excluded would leave unread, or that lack their receipt."""
+    options = {"--receipt": receipt, "--key": key, "--rebuild": rebuild, "--reference": reference}
+    given = [name for name, of in options.items() if of]
+    if excluded and given:
+        raise ConfigError(
+            where="--excluded",
+            expected=f"none of {', '.join(options)}",
+            found=", ".join(given),
+            remedy="run `tokflow verify` twice",
+        )
+    if given and given[0] in ("--key", "--rebuild"):
+        raise ConfigError(
+            where=given[0],
+            expected="a receipt, by --receipt FILE",
+            found="none",
+            remedy="name it; `tokflow receipt` writes one",
+        )
 
 
 def _verify_receipt(
@@ -163,10 +175,18 @@ def _verify_receipt(
     return FAILED if problems else 0
 
 
-def _verify_excluded(lists: Sequence[Path], datasets: Sequence[Dataset], json: bool) -> int:
+def _verify_excluded(
+    lists: Sequence[Path],
+    target: str | None,
+    configs: list[Path] | None,
+    store: str | None,
+    *,
+    json: bool,
+) -> int:
     """Print which documents of lists are in an export; return the exit status."""
     from tokflow.audit.verify.excluded import prove_excluded
 
+    datasets = select([target] if target else None, configs, store)
     proofs = [prove_excluded(dataset, lists) for dataset in datasets]
     if json:
         print_json({"proofs": [{"path": of.path, **of.fields} for of in proofs]})

@@ -176,3 +176,5 @@ def test_the_command_says_where_they_are_and_exits_with_1(tmp_path: Path):
     assert "train: tokens 6 to 7, sequence 1; name it by `exclude`" in result.stderr
     last = "web: 1 document, 4 tokens looked for in 1 export: 2 segments of them found; "
     assert result.stdout.startswith(last)
+    both = run("verify", "--excluded", named, "--rebuild", "--key", named)
+    assert (both.exit_code, "found --key, --rebuild; " in both.stderr) == (2, True)
