@@ -1,7 +1,7 @@
 """Proof that no token of the documents that lists name is in an export."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -89,23 +89,9 @@ def prove_excluded(dataset: Dataset, paths: Sequence[Path]) -> Proof:
     problems = [str(of) for each in dataset.store.problems(exports) for of in each]
     for export in exports if not problems else ():
         problems += [of for part in Export(export).parts for of in index_problems(export, part)]
-    looked_at = [
-        {"export": _name(of), "manifest_sha256": _manifest_sha256(of), "num_held": len(here)}
-        for of, here in zip(exports, held, strict=True)
-    ]
     fields = {
         "dataset": dataset.name,
-        "tokflow": installed_versions()["dagster-tokflow"],
-        "lists": [search.described(of) for of in search.lists],
-        "copies": config.copies,
-        "num_documents": len(search.sizes),
-        "num_tokens": sum(search.sizes.values()),
-        "documents_sha256": joined_digest("\t".join(map(str, of)) for of in sorted(search.sizes)),
-        "token_shards": {
-            "num": len(shards),
-            "manifests_sha256": joined_digest(sorted(map(_manifest_sha256, shards.values()))),
-        },
-        "exports": looked_at,
+        **_described(search, shards.values(), exports, held),
         "held": [of for each in held for of in each],
         "problems": problems,
     }
@@ -113,6 +99,32 @@ def prove_excluded(dataset: Dataset, paths: Sequence[Path]) -> Proof:
     path = dataset.folder / f"excluded-{name}.json"
     dataset.store.write_beside(path, sealed(fields))
     return Proof(path=path, fields=fields)
+
+
+def _described(
+    search: "_Search",
+    shards: Collection[TokenShard],
+    exports: Sequence[StoredOutput],
+    held: Sequence[Sequence[Any]],
+) -> dict[str, Any]:
+    """Return what was looked for and where, with the digests of all that was read."""
+    looked_at = [
+        {"export": _name(of), "manifest_sha256": _manifest_sha256(of), "num_held": len(here)}
+        for of, here in zip(exports, held, strict=True)
+    ]
+    return {
+        "tokflow": installed_versions()["dagster-tokflow"],
+        "lists": [search.described(of) for of in search.lists],
+        "copies": search.copies,
+        "num_documents": len(search.sizes),
+        "num_tokens": sum(search.sizes.values()),
+        "documents_sha256": joined_digest("\t".join(map(str, of)) for of in sorted(search.sizes)),
+        "token_shards": {
+            "num": len(shards),
+            "manifests_sha256": joined_digest(sorted(map(_manifest_sha256, shards))),
+        },
+        "exports": looked_at,
+    }
 
 
 def _config_of(dataset: Dataset, paths: Sequence[Path]) -> ExcludeConfig:
