@@ -53,8 +53,8 @@ class TableFiles:
     """The name of a file; see `Format.name`."""
     new: Callable[[Path, pa.Schema, Any], Any]
     """Open a writer of tables, given the options; it ends with its block."""
-    reader: Callable[[], ReadBatch]
-    """Return a reader of the batches of one part."""
+    reader: Callable[[Any], ReadBatch]
+    """Return a reader of the batches of one part, given the options."""
     at_once: Callable[[PartRows, Any], int]
     """Sequences of a batch, which is cut where a file ends."""
     row_bytes: Callable[[Iterable[str], int], int] = sequence_bytes
@@ -119,7 +119,7 @@ class TableFiles:
 
     def portions(self, export: Export, part: str) -> list[Portion]:
         """Return the batches of a part."""
-        options, rows, read = export.options, export.rows(part), self.reader()
+        options, rows, read = export.options, export.rows(part), self.reader(export.options)
         keeps = export.manifest.details["keeps"]
         columns = columns_read(columns_in_files(options, is_chats=rows.has_loss_mask), keeps)
         # Nothing has to be worked out or filled.

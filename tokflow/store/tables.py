@@ -6,8 +6,11 @@ import pandas first where it is installed: 0.3 s of a run that takes 2 s (pyarro
 functions here share the buffers they are given.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import ctypes
+import mmap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +250,32 @@ def map_file(path: Path) -> pa.Buffer:
     with pa.memory_map(str(path)) as file:
         first, size = file.read_buffer(1), file.size()
         return pa.foreign_buffer(first.address, size, base=first) if size else first
+
+
+@contextmanager
+def looked_into(path: Path) -> Iterator[pa.Buffer]:
+    """Yield the bytes of a file as `map_file` does; what is looked at meanwhile is read without its
+    surroundings, of which a disk may read 8 MB ahead."""
+    mapped = map_file(path)
+    if (advise := madvise()) is None or not mapped.size:
+        yield mapped
+        return
+    advise(mapped.address, mapped.size, mmap.MADV_RANDOM)
+    try:
+        yield mapped
+    finally:
+        advise(mapped.address, mapped.size, mmap.MADV_NORMAL)
+
+
+@cache
+def madvise() -> Callable[[int, int, int], int] | None:
+    """Return the system's function; None where there is none. Python's own takes no map that
+    another library made."""
+    if not hasattr(mmap, "MADV_RANDOM"):
+        return None
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    return advise
 
 
 def to_texts(strings: Sequence[str]) -> pa.LargeStringArray:

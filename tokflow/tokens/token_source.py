@@ -1,17 +1,17 @@
 """Tokens of several files, read as one array."""
 
-import ctypes
 import mmap
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from tokflow.store.tables import madvise
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 """Starts of runs of tokens, or their lengths; one per run."""
@@ -139,7 +139,7 @@ def read_ahead(values: npt.NDArray[Any], starts: Positions, lengths: Positions) 
     read in vain, with it a page or two. Stretches that follow each other are read at one go.
     Changes nothing of what is in the values.
     """
-    if (advise := _madvise()) is None or not len(starts):
+    if (advise := madvise()) is None or not len(starts):
         return
     page, address, size = mmap.PAGESIZE, values.__array_interface__["data"][0], values.strides[0]
     advise(address // page * page, len(values) * size + address % page, mmap.MADV_RANDOM)
@@ -151,17 +151,6 @@ def read_ahead(values: npt.NDArray[Any], starts: Positions, lengths: Positions) 
     num_bytes = address + np.maximum.reduceat(stops, first) * size - begin
     for at, num in zip(begin.tolist(), num_bytes.tolist(), strict=True):
         advise(at, num, mmap.MADV_WILLNEED)
-
-
-@cache
-def _madvise() -> Callable[[int, int, int], int] | None:
-    """Return the system's function; None where there is none. Python's own takes no map that
-    another library made."""
-    if not hasattr(mmap, "MADV_RANDOM"):
-        return None
-    advise = ctypes.CDLL(None).madvise
-    advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    return advise
 
 
 def _map_of(file: npt.NDArray[Any]) -> mmap.mmap | None:

@@ -13,7 +13,7 @@ from tokflow.pools.machine import free_bytes
 from tokflow_tests.tiny import build, copy_of, declare
 
 LENGTH, NUM_ROWS = 4_096, 4_000
-EXPORTS = {"bin": 2, "npy": 2, "megatron": 2, "litdata": 2, "mds": 4}
+EXPORTS = {"bin": 2, "npy": 2, "megatron": 2, "litdata": 2, "mds": 4, "arrow": 4, "hf_dataset": 4}
 """Formats that are memory-mapped, and the bytes of a token of each."""
 
 
@@ -47,7 +47,7 @@ def test_random_rows_of_files_larger_than_memory_cost_the_disk_twice_their_bytes
     name: str, size: int, exports: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(opening, "free_bytes", lambda: 0)
-    length = {} if name == "mds" else {"sequence_length": LENGTH}
+    length = {} if size == 4 else {"sequence_length": LENGTH}
     rows = open_rows(exports / name / "latest", fields=["input_ids"], **length)
     forget(exports / name)
     rows[[0]]  # whose file is opened: pyarrow has the beginning of it read ahead

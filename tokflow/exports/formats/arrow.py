@@ -27,7 +27,7 @@ from tokflow.exports.options import RowOptions
 from tokflow.exports.table_files import TOKENS_PER_BATCH, TableFiles, lists_in
 from tokflow.exports.token_files import open_hashed, sequences_within
 from tokflow.store.config import Count
-from tokflow.store.tables import map_file
+from tokflow.store.tables import looked_into, map_file
 
 
 class ArrowOptions(RowOptions):
@@ -48,6 +48,11 @@ def _new(path: Path, schema: pa.Schema, options: ArrowOptions) -> Iterator[Any]:
 
 
 def _batch(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict[str, Lists]:
+    with looked_into(path) as mapped, pa.ipc.open_file(mapped) as file:
+        return lists_in(file.get_batch(number), columns)
+
+
+def _decompressed(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict[str, Lists]:
     mapped = map_file(path)
     with pa.ipc.open_file(mapped) as file:
         numbers = [*map(file.schema.get_field_index, columns)]
@@ -59,7 +64,7 @@ def _batch(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict
 FILES = TableFiles(
     name=lambda part, number, options, num, *_: f"{part}-{number:05d}-of-{num:05d}.arrow",
     new=_new,
-    reader=lambda: _batch,
+    reader=lambda options: _batch if options.compression == "none" else _decompressed,
     at_once=lambda rows, options: min(
         options.sequences_per_batch, sequences_within(TOKENS_PER_BATCH, rows.sequence_length)
     ),

@@ -41,7 +41,7 @@ from tokflow.exports.options import Column, ColumnOptions
 from tokflow.exports.table_files import TableFiles, lists_in, schema_in_files
 from tokflow.exports.token_files import entry_of, open_hashed, sequences_within
 from tokflow.store.config import Listed, Size
-from tokflow.store.tables import map_file
+from tokflow.store.tables import looked_into
 
 MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1_000, 100_000_000
 """A record batch of `save_to_disk`: config.py lines 190 and 201."""
@@ -118,14 +118,14 @@ def _new(path: Path, schema: pa.Schema, options: HfDatasetOptions) -> Iterator[A
 
 
 def _batch(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict[str, Lists]:
-    with pa.ipc.open_stream(map_file(path)) as batches:
+    with looked_into(path) as mapped, pa.ipc.open_stream(mapped) as batches:
         return lists_in(next(islice(batches, number, None)), columns)
 
 
 FILES: TableFiles = TableFiles(
     name=lambda part, number, options, num, *_: f"{part}/data-{number:05d}-of-{num:05d}.arrow",
     new=_new,
-    reader=lambda: _batch,
+    reader=lambda options: _batch,
     at_once=lambda rows, options: min(
         MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, FILES.bytes_of_row(rows, options))
     ),

@@ -108,7 +108,7 @@ def _new(path: Path, schema: pa.Schema, options: JsonlOptions) -> Iterator[_Line
             yield _LineWriter(plain)
 
 
-def _reader() -> ReadBatch:
+def _reader(_: Any) -> ReadBatch:
     """Return a reader of lines, which finds them again where the last ones ended."""
 
     def end_of_line(data: mmap.mmap, start: int) -> int:

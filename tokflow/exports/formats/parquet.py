@@ -91,7 +91,7 @@ class ParquetOptions(RowOptions):
         raise ConfigError(where="rename", expected=expected, found=found, remedy=remedy)
 
 
-def _reader() -> ReadBatch:
+def _reader(_: Any) -> ReadBatch:
     """Return a reader of row groups; a footer is read with the first of a file, and kept."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
