@@ -130,7 +130,7 @@ def _keyed(
         file.check_unchanged()
         keys.append(as_keys(one_array(table[key]), key_type, str(file.path)))
         tables.append(as_declared(table, columns, str(file.path)))
-    all_keys = pa.chunked_array(keys).combine_chunks()
+    all_keys = one_array(pa.chunked_array(keys))
     encoded = all_keys.dictionary_encode()
     if len(encoded.dictionary) < len(all_keys):
         counts = np.bincount(to_numpy(encoded.indices))

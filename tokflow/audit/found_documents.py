@@ -18,7 +18,7 @@ from tokflow.selection.expression import Expression, KnownValues
 from tokflow.selection.left_out import documents_of, says_no_of
 from tokflow.selection.stage import columns_over
 from tokflow.store.config import relocated
-from tokflow.store.tables import texts_of, to_arrow, to_numpy
+from tokflow.store.tables import one_array, texts_of, to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import REJECTS_NAME, rejects_in, text_hashes
 
@@ -167,7 +167,7 @@ def _are_true(
     others = [name for name in expression.names if name not in PLACES]
     if others == [name for name in expression.names if name in shard.keep_columns] != []:
         kept = shard.kept_columns()  # one table alone, which takes half the time
-        columns = {name: kept[name].combine_chunks() for name in others}
+        columns = {name: one_array(kept[name]) for name in others}
     else:
         attributes = columns_over(graph.tokens(key), expression)
         columns = {**documents_of(shard, others, attributes).columns}

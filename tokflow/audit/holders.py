@@ -20,7 +20,7 @@ from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.index import INDEX_SCHEMA, scan_index
 from tokflow.exports.reading import is_export
 from tokflow.sequences.config import PackingConfig
-from tokflow.split.mixed_split import source_and_key
+from tokflow.split.mixed_split import origin_of, own_dataset
 from tokflow.split.mixture import dataset_of
 from tokflow.split.spans import Split
 from tokflow.store.integrity import check_files
@@ -112,12 +112,13 @@ class Holders:
             for row in rows
         }
         found: list[list[HeldTokens]] = [[] for _ in documents]
-        only = None if _sources(stored) else stored.manifest.dataset
+        own, export = own_dataset(stored.manifest), Export(stored)
+        lengths = {part: export.of_part(part).sequence_length for part in export.parts}
         tables = scan_index(stored, INDEX_SCHEMA.names) if numbers else ()
-        for entry in entries_of(tables, numbers, only):
-            length = Export(stored).of_part(entry["part"]).sequence_length
+        for entry in entries_of(tables, numbers, own):
+            length = lengths[entry["part"]]
             row = divmod(entry["position"], length) if length else (None, None)
-            place = documents[0].dataset, _key(stored, entry["raw_file"]), entry["row"]
+            place = *origin_of(entry["raw_file"], own), entry["row"]
             held = HeldTokens(**entry, sequence=row[0], column=row[1])
             found[numbers[place]].append(held)
         return found
@@ -171,7 +172,7 @@ class Holders:
             return [document.row]
         table, key = self.documents(shard), (shard.folder, shard.num_passes)
         if key not in self._hashes:
-            self._hashes[key] = hashes_as_array(table["text_hash"].combine_chunks())
+            self._hashes[key] = hashes_as_array(table["text_hash"])
         is_equal = self._hashes[key] == np.void(document.text_hash)
         files, rows = shard.origins.of_rows(to_numpy(table["row"])[is_equal])
         each = zip(files.to_pylist(), rows.tolist(), strict=True)
@@ -186,7 +187,8 @@ class Holders:
         for split, rows in self._splits_with(stored, document):
             if split is not None:
                 passes = split.shard.origins.raw_files
-                own = [of for of in passes if _key(stored, of) == document.raw_file]
+                of_source = own_dataset(stored.manifest)
+                own = [of for of in passes if origin_of(of, of_source)[1] == document.raw_file]
                 pieces += self.pieces_of_rows(split, own, rows)
         if not pieces:
             lost = "it was made without this text, or the store no longer has what it was made from"
@@ -212,11 +214,6 @@ def _sources(stored: StoredOutput) -> Mapping[str, Any]:
     """Return the sources of an export of a mixture; nothing of others."""
     of_mixture: Mapping[str, Any] = stored.manifest.details.get("mixture", {})
     return of_mixture
-
-
-def _key(stored: StoredOutput, raw_file: str) -> str:
-    """Return the key that a raw file of an export has in its own dataset."""
-    return source_and_key(raw_file)[1] if _sources(stored) else raw_file
 
 
 def _covered(spans: Sequence[tuple[int, int]]) -> int:

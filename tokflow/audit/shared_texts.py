@@ -41,7 +41,7 @@ def _whole_documents(
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]:
     """Return the hashes of one file's whole documents in a part, and their rows."""
     table = split.shard.documents(["row", "num_chars", "text_hash"])
-    hashes = hashes_as_array(table["text_hash"].combine_chunks())
+    hashes = hashes_as_array(table["text_hash"])
     rows = split.rows(part)
     runs = (rows[name][~rows["is_cut"]] for name in ("document", "num_documents"))
     documents = np.sort(positions_of_runs(*runs))

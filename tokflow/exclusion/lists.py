@@ -22,7 +22,7 @@ from tokflow.errors import ConfigError
 from tokflow.exclusion.config import ExcludeConfig
 from tokflow.raw import RawFile
 from tokflow.shown import counted
-from tokflow.store.tables import make_table, repeated, to_arrow, to_numpy
+from tokflow.store.tables import make_table, one_array, repeated, to_arrow, to_numpy
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
 
 KEY_TYPES = {"row": pa.int64(), "text_hash": pa.binary(16)}
@@ -99,15 +99,15 @@ def _read_list(
     first = "file" if by == "row" else by
     table = read_columns(file.path, first, KEY_TYPES.get(first, pa.string()), columns)
     file.check_unchanged()
-    keys = as_keys(table[by].combine_chunks(), KEY_TYPES.get(by, pa.string()), where)
+    keys = as_keys(one_array(table[by]), KEY_TYPES.get(by, pa.string()), where)
     rows_of_files = None
     if by == "row":
-        files = as_keys(table["file"].combine_chunks(), pa.string(), where).dictionary_encode()
+        files = as_keys(one_array(table["file"]), pa.string(), where).dictionary_encode()
         codes, names = to_numpy(files.indices), files.dictionary.to_pylist()
         rows_of_files = {of: np.flatnonzero(codes == code) for code, of in enumerate(names)}
     reasons = pa.nulls(len(table), pa.string())
     if "reason" in there and by != "reason":
-        reasons = as_declared(table, (("reason", "text"),), where)["reason"].combine_chunks()
+        reasons = one_array(as_declared(table, (("reason", "text"),), where)["reason"])
     reasons = pc.coalesce(reasons, repeated(name, len(table)))  # fill_null imports pandas
     return ExclusionList(name, file, by, keys, rows_of_files, reasons)
 
@@ -201,13 +201,13 @@ def _named_in(
 
 def _copies_in(shard: TokenShard, documents: npt.NDArray[np.int64], named: pa.Table) -> pa.Table:
     """Return the documents of a shard with the text of one that is `named`, but for `documents`."""
-    hashes = named["text_hash"].combine_chunks()
+    hashes = one_array(named["text_hash"])
     at = pc.index_in(keys_of(shard, "text_hash"), value_set=hashes)
     is_copy = to_numpy(at.is_valid()).astype(bool)
     is_copy[documents] = False
     copies = np.flatnonzero(is_copy)
     of_named = named.select(["reason", "list", "list_row"]).take(at.take(to_arrow(copies)))
-    columns = {name: of_named[name].combine_chunks() for name in of_named.column_names}
+    columns = {name: one_array(of_named[name]) for name in of_named.column_names}
     return _table(shard, copies, columns, is_copy=True)
 
 
@@ -221,5 +221,5 @@ def _table(
     own = shard.documents(["row", "text_hash"]).take(to_arrow(documents))
     file, row = shard.origins.of_rows(to_numpy(own["row"]))
     is_copies = np.full(len(documents), is_copy)
-    of_shard = {"raw_file": file, "row": row, "text_hash": own["text_hash"].combine_chunks()}
+    of_shard = {"raw_file": file, "row": row, "text_hash": one_array(own["text_hash"])}
     return make_table({**of_shard, **columns, "is_copy": is_copies}, EXCLUDED_SCHEMA)

@@ -19,7 +19,7 @@ from tokflow.raw import RawFile
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
 from tokflow.store.manifest import Manifest, Recipe, checksums, joined_digest, write_manifest
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import read_table, to_arrow, to_numpy, write_table
+from tokflow.store.tables import one_array, read_table, to_arrow, to_numpy, write_table
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import ROWS_PER_GROUP
 
@@ -40,7 +40,7 @@ class Exclusion:
 
     @cached_property
     def _of_files(self) -> dict[str, npt.NDArray[np.int64]]:
-        codes = self.table["raw_file"].combine_chunks().dictionary_encode()
+        codes = one_array(self.table["raw_file"]).dictionary_encode()
         numbers = to_numpy(codes.indices)
         order = np.argsort(numbers, kind="stable")
         edges = np.searchsorted(numbers[order], np.arange(1, len(codes.dictionary)))

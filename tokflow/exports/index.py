@@ -17,7 +17,15 @@ from tokflow.split.spans import Split
 from tokflow.store.manifest import OWN_FOLDER
 from tokflow.store.requests import RemoteStoreError
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import Columns, TableWriter, make_table, repeated, to_arrow, to_numpy
+from tokflow.store.tables import (
+    Columns,
+    TableWriter,
+    make_table,
+    one_array,
+    repeated,
+    to_arrow,
+    to_numpy,
+)
 from tokflow.tokens.shard import ROWS_OF_PASS, Origins
 
 INDEX_NAME = f"{OWN_FOLDER}/index.parquet"
@@ -253,7 +261,7 @@ class KeptOfDocuments:
         """Yield tables of an index with the columns behind their own."""
         for table in tables:
             if self.names:
-                files = table["raw_file"].combine_chunks().dictionary_encode()
+                files = one_array(table["raw_file"]).dictionary_encode()
                 places = np.array([self._places[file] for file in files.dictionary.to_pylist()])
                 number, first = places[to_numpy(files.indices)].T
                 rows = to_numpy(table["row"]) + first

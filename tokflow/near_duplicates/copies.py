@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tokflow.near_duplicates.ngrams import Numbers
 from tokflow.near_duplicates.pairs import PAIRS_NAME, distinct_texts
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import make_table, offsets_of, read_table, to_arrow, to_numpy
+from tokflow.store.tables import make_table, offsets_of, one_array, read_table, to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard
 
 
@@ -90,7 +90,7 @@ def _leave_alike(
     """Write for each text that goes which one stays, and how alike they are: the one most alike, of
     equally alike ones that of the first rank. `is_there`: whether a document with it is kept."""
     table = read_table(pairs.file(PAIRS_NAME))
-    named = (table[name].combine_chunks() for name in ("text_hash", "other"))
+    named = (one_array(table[name]) for name in ("text_hash", "other"))
     first, second = (to_numpy(pc.index_in(of, value_set=hashes)).astype(np.int64) for of in named)
     alike = to_numpy(table["similarity"])
     both = is_there[first] & is_there[second]

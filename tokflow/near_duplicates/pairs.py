@@ -22,7 +22,7 @@ from tokflow.near_duplicates.ngrams import (
 )
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import offsets_of, to_arrow, to_numpy, write_table
+from tokflow.store.tables import offsets_of, one_array, to_arrow, to_numpy, write_table
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
@@ -73,7 +73,7 @@ def distinct_texts(shards: Sequence[TokenShard]) -> DistinctTexts:
     tables = [of.documents(["num_tokens", "text_hash"]) for of in shards]
     num_tokens = np.concatenate([to_numpy(of.column("num_tokens")) for of in tables])
     columns = [chunk for of in tables for chunk in of.column("text_hash").chunks]
-    hashes = pa.chunked_array(columns, pa.binary(16)).combine_chunks()
+    hashes = one_array(pa.chunked_array(columns, pa.binary(16)))
     del tables, columns
     high, low = _halves(hashes)
     order = np.lexsort((low, high))  # of equal texts the first document comes first

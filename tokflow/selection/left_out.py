@@ -14,7 +14,7 @@ from tokflow.attributes.config import Kind
 from tokflow.attributes.stage import ATTRIBUTES_NAME
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import make_table, read_table, to_arrow, to_numpy, write_table
+from tokflow.store.tables import make_table, one_array, read_table, to_arrow, to_numpy, write_table
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import ROWS_PER_GROUP
 
@@ -69,7 +69,7 @@ def documents_of(
 
     numbers = (*SUMS, "num_bytes")
     table = shard.documents(["row", *numbers])
-    columns = {name: pc.cast(table[name].combine_chunks(), pa.float64()) for name in numbers}
+    columns = {name: pc.cast(one_array(table[name]), pa.float64()) for name in numbers}
     if "bytes_per_token" in names:
         num_tokens = columns["num_tokens"]
         some = pc.if_else(pc.equal(num_tokens, 0.0), None, num_tokens)
@@ -80,10 +80,10 @@ def documents_of(
         if name in attributes:
             stored, column = attributes[name]
             of_output = read_table(stored.file(ATTRIBUTES_NAME), [column])
-            columns[name] = of_output[column].combine_chunks()
+            columns[name] = one_array(of_output[column])
     if kept := [name for name in names if name not in columns]:
         of_shard = shard.kept_columns()
-        columns |= {name: of_shard[name].combine_chunks() for name in kept}
+        columns |= {name: one_array(of_shard[name]) for name in kept}
     return KnownValues(columns)
 
 

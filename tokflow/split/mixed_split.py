@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.split.mixture import part_in
+from tokflow.split.mixture import dataset_of, part_in
 from tokflow.split.permutation import PERMUTATION_VERSION
 from tokflow.split.rule import NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import document_keys, shuffle_fields, shuffle_seed_of
@@ -175,6 +175,21 @@ def source_and_key(key: str) -> tuple[str, str]:
     `a.jsonl` of `code/a.jsonl` and of `code@2/a.jsonl`."""
     name, _, rest = key.partition("/")
     return name.partition("@")[0], rest
+
+
+def own_dataset(manifest: Manifest) -> str | None:
+    """Return the dataset whose raw files an export or its index names by their own keys; None of a
+    mixture, which names them by source."""
+    return None if "mixture" in manifest.details else manifest.dataset
+
+
+def origin_of(raw_file: str, dataset: str | None) -> tuple[str, str]:
+    """Return the dataset of a raw file, as the index of an export names it, and its key there.
+    `dataset`: as `own_dataset`."""
+    if dataset is not None:
+        return dataset, raw_file
+    source, key = source_and_key(raw_file)
+    return dataset_of(source), key
 
 
 def _parts_of(source: Split, share: MixtureShare, part: str) -> list[str]:

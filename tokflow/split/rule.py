@@ -287,7 +287,7 @@ def assign_parts(
             part = np.where(part < len(edges), part, NO_PART)
         case "hash_fraction":
             shares = np.cumsum([part.hash_fraction or 0.0 for part in config.parts.values()])
-            texts = hashes_as_array(documents["text_hash"].combine_chunks())
+            texts = hashes_as_array(documents["text_hash"])
             uniform = mixed(texts.view(">u8")[0::2].astype(np.uint64), config.seed) / 2.0**64
             part = np.searchsorted(shares, uniform, side="right")
             part[(part == len(shares)) & (shares[-1] > 1 - 1e-9)] = len(shares) - 1

@@ -32,7 +32,7 @@ from tokflow.raw import RawPartition
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.streams import HashedWriter
-from tokflow.store.tables import TableWriter, make_table, offsets_of, text_buffers
+from tokflow.store.tables import TableWriter, make_table, offsets_of, one_array, text_buffers
 from tokflow.tokenizers.chat.renderer import CHAT_COUNTS, ROLES
 from tokflow.tokens.loss_mask import TokenBatch
 
@@ -67,8 +67,10 @@ def text_hashes(texts: pa.LargeStringArray) -> pa.FixedSizeBinaryArray:
     )
 
 
-def hashes_as_array(hashes: pa.FixedSizeBinaryArray) -> npt.NDArray[np.void]:
-    """Return text hashes as an array of 16 bytes each, which shares their memory."""
+def hashes_as_array(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.void]:
+    """Return text hashes as an array of 16 bytes each, which shares their memory where they are one
+    chunk."""
+    hashes = one_array(column)
     array = np.frombuffer(hashes.buffers()[1] or b"", dtype="V16")
     return array[hashes.offset : hashes.offset + len(hashes)]
 

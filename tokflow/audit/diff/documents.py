@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,11 +24,11 @@ from tokflow.exports.format import TOKENS_AT_ONCE, pieces
 from tokflow.exports.index import scan_index
 from tokflow.selection.left_out import rule_against
 from tokflow.selection.stage import SELECTION
-from tokflow.split.mixed_split import source_and_key
-from tokflow.split.mixture import dataset_of
+from tokflow.split.mixed_split import origin_of, own_dataset
+from tokflow.split.permutation import mixed
 from tokflow.split.spans import CUT_TOKENS_NAME
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import to_numpy
+from tokflow.store.tables import one_array, to_numpy
 from tokflow.tokens.shard import TokenShard, places_of
 from tokflow.tokens.shard_files import hashes_as_array
 
@@ -65,7 +65,7 @@ class _One:
         those of two documents add up to the same one where they have the same tokens, and else
         with a chance of 2**-64. Only the files that have some of them are read."""
         found, own = np.zeros(len(wanted), np.uint64), self.columns
-        of_tokens = _mixed(np.arange(self.export.vocab_size))
+        of_tokens = mixed(np.arange(self.export.vocab_size, dtype=np.uint64), salt=1)
         for part in self.export.parts:
             at = np.flatnonzero(wanted & (own["part"] == parts.index(part)))
             begin = own["position"][at]
@@ -80,8 +80,8 @@ class _One:
                     continue
                 edges = np.cumsum(sizes) - sizes
                 position = np.repeat(first - edges, sizes) + np.arange(sizes.sum())
-                places = _mixed(np.repeat(place[some], sizes) + position)
-                values = of_tokens[tokens[position - start]] * places
+                places = np.repeat(place[some], sizes) + position
+                values = of_tokens[tokens[position - start]] * mixed(places.astype(np.uint64), 2)
                 found[at[some]] += np.add.reduceat(values, edges)
         return found
 
@@ -115,14 +115,6 @@ class _One:
         return np.concatenate([np.zeros(0, np.int64), *found])
 
 
-def _mixed(numbers: Integers) -> Words:
-    """Return numbers without a pattern, each another one. Source: splitmix64."""
-    words = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
-    return words ^ (words >> np.uint64(31))
-
-
 class DocumentChanges:
     """The documents of two exports that differ.
 
@@ -134,7 +126,7 @@ class DocumentChanges:
         parts, files = _numbers(), _numbers()
         sides = (a, recipes.a), (b, recipes.b)
         self._both = [_One(Export(of), side, _read_index(of, parts, files)) for of, side in sides]
-        self._recipes, self._parts, self._files = recipes, list(parts), list(files)
+        self._parts, self._files = list(parts), list(files)
         self._num_rows = 1 + max(int(of.columns["row"].max(initial=0)) for of in self._both)
         ids = [of.ids(self._num_rows, len(parts) + 1) for of in self._both]
         self._ids = np.union1d(*ids)
@@ -145,6 +137,12 @@ class DocumentChanges:
         """The place in `_ids` of the first part of each document."""
         self._file, self._row = np.divmod(documents[self._first], self._num_rows)
         self._tokens = [self._of_parts(of, "num_tokens") for of in (0, 1)]
+        self._cause_of = cache(lambda file, kind: recipes.cause_of(self._files[file], a, kind))
+
+    def _origin_of(self, file: int) -> tuple[str, str]:
+        """Return the dataset and the raw file of a name in the indexes."""
+        export = self._both[0].export
+        return origin_of(self._files[file], own_dataset(export.manifest))
 
     @cached_property
     def kinds(self) -> dict[str, Flags]:
@@ -185,7 +183,7 @@ class DocumentChanges:
         some = np.flatnonzero(asked)
         files, edges = np.unique(self._file[some], return_index=True)
         for file, own in zip(files.tolist(), np.split(some, edges[1:]), strict=False):
-            key = self._key_of(file)
+            key = self._origin_of(file)
             shards = [of.side.shards[key] for of in self._both if key in of.side.shards]
             made = [_tokenized(of) for of in shards]
             if len(shards) < 2 or made[0] != made[1] or has_cuts:
@@ -201,14 +199,6 @@ class DocumentChanges:
                 np.add.at(of_side, document, one.sums(unknown[document], self._parts))
             found |= unknown & (sums[0] != sums[1])
         return found
-
-    def _key_of(self, file: int) -> tuple[str, str]:
-        """Return the dataset and the raw file of a name in the indexes."""
-        manifest, name = self._both[0].export.manifest, self._files[file]
-        if "mixture" not in manifest.details:
-            return manifest.dataset, name
-        source, key = source_and_key(name)
-        return dataset_of(source), key
 
     @property
     def is_in_order(self) -> bool:
@@ -250,9 +240,6 @@ class DocumentChanges:
         found: Flags = np.logical_or.reduce([*self.kinds.values()])
         return found
 
-    def _cause_of(self, file: int, kind: str) -> str:
-        return self._recipes.cause_of(self._files[file], self._both[0].export.stored, kind)
-
     def listed(self, limit: int | None, num_shown: int) -> list[dict[str, Any]]:
         """Return the first documents that differ, by raw file and row, or all: their kinds, the
         tokens of each part in A and in B, and the cause; of the first `num_shown` the rule that
@@ -289,7 +276,7 @@ class DocumentChanges:
         token that is another."""
         if "changed" in kinds:
             return {"first_other_token": self._first_other_token(file, row)}
-        dataset, key = self._key_of(file)
+        dataset, key = self._origin_of(file)
         side = self._both[0 if "added" in kinds else 1].side
         shard = side.shards.get((dataset, key))
         partition = str(shard.manifest.partition) if shard else ""
@@ -334,7 +321,7 @@ def _read_index(export: StoredOutput, parts: Numbers, files: Numbers) -> dict[st
     found: dict[str, list[Integers]] = {name: [np.zeros(0, np.int64)] for name in COLUMNS}
     for table in scan_index(export, COLUMNS):
         for name, numbers in (("part", parts), ("raw_file", files)):
-            codes = table[name].combine_chunks()
+            codes = one_array(table[name])
             own = np.array([numbers[of] for of in codes.dictionary.to_pylist()], np.int64)
             found[name].append(own[to_numpy(codes.indices)])
         for name in COLUMNS[2:]:
@@ -369,4 +356,4 @@ def _hashes(shard: TokenShard, rows: Integers) -> npt.NDArray[np.void]:
     """Return the hashes of the texts in some rows of a shard."""
     table = shard.documents(["row", "text_hash"])
     at, _ = places_of(rows, to_numpy(table["row"]))
-    return hashes_as_array(table["text_hash"].combine_chunks())[at]
+    return hashes_as_array(table["text_hash"])[at]

@@ -24,13 +24,13 @@ from tokflow.exports.index import scan_index
 from tokflow.exports.stage import EXPORT
 from tokflow.pipeline.dataset import Dataset
 from tokflow.selection.left_out import are_excluded
-from tokflow.split.mixed_split import source_and_key
+from tokflow.split.mixed_split import origin_of, own_dataset
 from tokflow.split.mixture import dataset_of
 from tokflow.store.links import LATEST, resolved
 from tokflow.store.manifest import MANIFEST_NAME, Manifest, joined_digest, sealed
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import Unreadable, walk
-from tokflow.store.tables import to_arrow, to_numpy
+from tokflow.store.tables import one_array, to_arrow, to_numpy
 from tokflow.store.versions import installed_versions
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
 
@@ -260,10 +260,11 @@ def _sizes(shard: TokenShard, exclusion: Exclusion) -> Sizes:
 def _held(export: StoredOutput, documents: Sizes) -> list[dict[str, Any]]:
     """Return the entries of the index of an export that are of one of some documents."""
     tables = scan_index(export, ["part", "position", "num_tokens", "raw_file", "row"])
-    dataset = None if "mixture" in export.manifest.details else export.manifest.dataset
-    found = entries_of(tables, [of[:3] for of in documents], dataset)
+    found = entries_of(tables, [of[:3] for of in documents], own_dataset(export.manifest))
+    opened = Export(export)
+    lengths = {part: opened.of_part(part).sequence_length for part in opened.parts}
     for entry in found:
-        length = Export(export).of_part(entry["part"]).sequence_length
+        length = lengths[entry["part"]]
         entry |= {"export": _name(export)}
         entry |= {"sequence": entry["position"] // length} if length else {}
     return found
@@ -273,8 +274,7 @@ def entries_of(
     tables: Iterable[pa.Table], documents: Iterable[Document], dataset: str | None
 ) -> list[dict[str, Any]]:
     """Return the rows of the index of an export, raw files as dictionaries, that are of one of some
-    documents; in order. `dataset`: that of the export; None of a mixture, whose raw files have the
-    names of their sources."""
+    documents; in order. `dataset`: as `own_dataset`."""
     numbers: dict[tuple[str, str], int] = {}
     wanted = [
         numbers.setdefault((of, file), len(numbers)) * ROWS_OF_PASS + row
@@ -282,11 +282,9 @@ def entries_of(
     ]
     found = []
     for table in tables:
-        files = table["raw_file"].combine_chunks()
-        names = [*map(source_and_key, files.dictionary.to_pylist())]
-        if dataset is not None:
-            names = [(dataset, of) for of in files.dictionary.to_pylist()]
-        number = np.array([numbers.get((dataset_of(of), key), -1) for of, key in names], np.int64)
+        files = one_array(table["raw_file"])
+        origins = (origin_of(of, dataset) for of in files.dictionary.to_pylist())
+        number = np.array([numbers.get(of, -1) for of in origins], np.int64)
         keys = number[to_numpy(files.indices)] * ROWS_OF_PASS + to_numpy(table["row"])
         at = np.flatnonzero(np.isin(keys, np.array(wanted, dtype=np.int64)))
         found += table.take(to_arrow(at)).to_pylist()

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
-from tokflow.store.tables import to_numpy
+from tokflow.store.tables import one_array, to_numpy
 from tokflow.tokenizers.chat.renderer import Renderer, open_renderer
 from tokflow.tokenizers.engines import Engine, InText, ReferenceEngine
 from tokflow.tokenizers.engines.gate import open_engine
@@ -129,7 +129,7 @@ def _document_problems(
                 f"{expected[index]:,} as in the raw file, found {found[index]:,}"
             )
             return
-    if not text_hashes(batch.texts).equals(table["text_hash"].combine_chunks()):
+    if not text_hashes(batch.texts).equals(one_array(table["text_hash"])):
         last = first + len(table)
         yield f"{shard.folder}: documents {first:,} to {last:,}: the text is not the same"
 

@@ -40,7 +40,7 @@ from tokflow.exports.options import ByFileOptions, PartRows, batches_of, cut, eq
 from tokflow.exports.token_files import batches_of_documents, files_of, sequences_within
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Size
-from tokflow.store.tables import make_table, offsets_of, to_arrow, to_numpy
+from tokflow.store.tables import make_table, offsets_of, one_array, to_arrow, to_numpy
 
 EXTRA = Extra(name="lance", module="lance")
 
@@ -244,7 +244,7 @@ def _holding(data: Sequence[str], rows: range, sizes: Sequence[int]) -> tuple[st
 def _load_sequences(dataset: Any, export: Export, rows: range) -> Arrays:
     table = dataset.to_table(offset=rows.start, limit=len(rows))
     num_values = np.full(len(table), export.manifest.details["sequence_length"])
-    columns = {name: table[name].combine_chunks().flatten() for name in table.schema.names}
+    columns = {name: one_array(table[name]).flatten() for name in table.schema.names}
     return fields_of(
         {name: (to_numpy(values), num_values) for name, values in columns.items()}, export
     )
