@@ -40,6 +40,9 @@ VERSION = "version of its code"
 MIXED_TOKENS = "mixture.tokens."
 """Fields of a mixture's split that follow from the tokens of all its sources."""
 
+DERIVED = MIXED_TOKENS, "all_files"
+"""Beginnings of the names of fields that follow from others, so that these come first as causes."""
+
 FIRST_STAGES = {"changed": TOKENIZER.name, "moved": SPLIT.name}
 """Stages that come first as causes of a kind of difference; of others those behind the tokens."""
 
@@ -247,7 +250,7 @@ class Recipes:
         found: dict[tuple[str, str], list[tuple[int, str]]] = {}
         for key, names in self.changed.items():
             way = (key[0], key[2]) if key[2] else ("", "")
-            first = min(names, key=lambda of: of.startswith(MIXED_TOKENS))
+            first = min(names, key=lambda of: of.startswith(DERIVED))
             found.setdefault(way, []).append((_order(key)[0], f"{key[1]}: {first}"))
         return found
 

@@ -286,6 +286,16 @@ def test_a_mixture_leads_to_what_changed_in_its_source(tmp_path: Path):
     assert added["causes"] == {"tokens: raw": 2}
 
 
+def test_a_list_is_the_cause_where_a_rule_looks_at_all_files(tmp_path: Path):
+    before = build(web(tmp_path, select="not duplicate")).export("bin").output.folder
+    write_list(tmp_path / "list.csv", [{"file": "a.jsonl", "row": 0}])
+    dataset = web(tmp_path, select="not duplicate", exclude="list.csv")
+
+    [output] = diff(before, build(dataset).export("bin").output.folder)["outputs"]
+
+    assert output["causes"] == {"selection: excluded": 1}
+
+
 def test_an_error_is_no_difference(tmp_path: Path):
     export = built(tmp_path)
 
