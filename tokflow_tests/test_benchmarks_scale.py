@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.scale_requests import Shape, built, got, planned, put, total
 from tokflow.documents import ranges
-from tokflow.exports import writing
+from tokflow.exports import stage
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
@@ -45,7 +45,7 @@ def test_so_it_does_of_large_files_that_are_read_and_exported_in_segments(
 ):
     monkeypatch.setattr(output_tasks, "KEPT_HERE_BYTES", 0)
     monkeypatch.setattr(ranges, "RANGE_BYTES", 500)
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 500)
+    monkeypatch.setattr(stage, "SEGMENT_TOKENS", 500)
     texts = [f"{number} text" * 5 for number in range(60)]
     files = dict.fromkeys(("a.jsonl", "b.jsonl"), texts)
     parquet = {"format": "parquet", "shard_size": 100 * 68}

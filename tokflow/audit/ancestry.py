@@ -18,7 +18,7 @@ from tokflow.sequences.segments import FileSequences
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import dataset_of
-from tokflow.split.shuffle import ExportOrder, order_of
+from tokflow.split.permutation import ExportOrder, order_of
 from tokflow.split.spans import Split
 from tokflow.split.stage import MIXED_SPLIT, SPLIT
 from tokflow.stage import Stage, stage_of

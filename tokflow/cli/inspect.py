@@ -20,7 +20,7 @@ from tokflow.errors import ConfigError, shortened
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.sequences.config import described
 from tokflow.shown import counted, size
-from tokflow.split.shuffle import shuffled_by
+from tokflow.split.permutation import shuffled_by
 from tokflow.store.atomic import new_file
 from tokflow.store.manifest import Manifest
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import ConfigError
-from tokflow.exports.index import index_tables
+from tokflow.exports.index import KeptOfDocuments, index_tables
 from tokflow.exports.options import PartRows
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
 from tokflow.exports.shuffled_documents import (
@@ -24,7 +24,7 @@ from tokflow.exports.shuffled_documents import (
 )
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
-from tokflow.split.shuffle import ExportOrder
+from tokflow.split.permutation import ExportOrder
 from tokflow.split.spans import Split
 from tokflow.store.manifest import FileEntry, joined_digest
 from tokflow.store.tables import offsets_of
@@ -210,6 +210,12 @@ class Part:
                 columns["num_tokens"][1::2] = columns["token_in_piece"][::2] = num_behind
             yield from index_tables(self.name, of_one.origins, columns)
             position += int(starts[-1])
+
+    def index(self, *, is_packed: bool, eos_first: bool) -> Iterator[pa.Table]:
+        """Yield the index in the order of the files' tokens, of sequences or of a stream, with the
+        columns that are kept of each document."""
+        tables = self.packed.index() if is_packed else self.stream_index(eos_first=eos_first)
+        return KeptOfDocuments(self.splits).added(tables)
 
     def _eos_to_move(self) -> int | None:
         """Return the EOS that must be moved before each document, of which each is the last token;

@@ -19,7 +19,7 @@ from tokflow.sequences.segments import (
     SpanMask,
     pack_and_count,
 )
-from tokflow.split.shuffle import document_keys
+from tokflow.split.permutation import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.integrity import clear_when_damaged, is_compared
 from tokflow.store.tables import Columns, offsets_of, to_numpy

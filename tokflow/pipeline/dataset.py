@@ -31,8 +31,8 @@ from tokflow.selection.config import SelectConfig, as_select
 from tokflow.sequences.config import PackingConfig
 from tokflow.shown import redact
 from tokflow.split.mixture import MixtureConfig
+from tokflow.split.permutation import ShuffleConfig
 from tokflow.split.rule import PartConfig, Share, SplitConfig, with_parts
-from tokflow.split.shuffle import ShuffleConfig
 from tokflow.split.stage import MIXED_SPLIT
 from tokflow.stage import Stage, stages_giving
 from tokflow.store.config import Config, Listed, expanded, relocated, said_of, within

@@ -16,8 +16,8 @@ from tokflow.errors import ConfigError, MissingOutputError, RawFileError, first_
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import LeftOut, Listing, RawSource, list_raw, partitions_of
 from tokflow.shown import counted, redact
+from tokflow.split.permutation import ShuffleConfig, document_keys
 from tokflow.split.rule import SplitConfig, part_of_file
-from tokflow.split.shuffle import ShuffleConfig, document_keys
 from tokflow.store.config import relocated
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.shard import Origins

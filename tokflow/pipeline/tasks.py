@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from tokflow.errors import TokflowError
 from tokflow.exports.ahead import MOST_PARTITIONS, TokensAhead
-from tokflow.exports.stage import is_all_tokens
+from tokflow.exports.config import DeclaredExports
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.output_tasks import OutputTasks, Task, bytes_read, result_of
@@ -17,6 +17,9 @@ from tokflow.pipeline.results import StageResult
 from tokflow.pools import SMALL_BYTES
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.raw import RawPartition
+from tokflow.split.permutation import ShuffleConfig
+from tokflow.split.rule import PartConfig, SplitConfig
+from tokflow.stage import DatasetConfig, stages_giving
 from tokflow.store.atomic import NewFolders
 from tokflow.store.integrity import ReadAgainError, Reading
 from tokflow.store.manifest import is_complete
@@ -148,12 +151,23 @@ def tokens_ahead(
             and has_several
             and len(files) <= MOST_PARTITIONS
             and not (is_elsewhere or graph.of_sources or graph.limited)
-            and is_all_tokens(graph.dataset)
+            and _is_all_tokens(graph.dataset)
             and not any(graph.tokens(key).is_made for key in partitions)
         ):
             graph.ahead = stack.enter_context(TokensAhead(graph.folder, list(partitions)))
             stack.callback(setattr, graph, "ahead", None)
         yield
+
+
+def _is_all_tokens(dataset: DatasetConfig) -> bool:
+    """Return whether an export may be one file of all tokens, as partitions have them."""
+    exports, shuffle = dataset.of(DeclaredExports), dataset.of(ShuffleConfig)
+    parts = [*dataset.of(SplitConfig).parts.values()]
+    return (
+        any(of.format == "bin" for of in exports.configs)
+        and parts in ([PartConfig(start=0)], [PartConfig(fraction=1.0)])
+        and not (shuffle.documents or stages_giving(dataset, "selection", "strata"))
+    )
 
 
 def _make(graph: BuildGraph, missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:

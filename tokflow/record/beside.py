@@ -25,7 +25,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.output import Output
 from tokflow.shown import counted, size
-from tokflow.split.shuffle import shuffled_by
+from tokflow.split.permutation import shuffled_by
 from tokflow.store.listed_files import CARD_NAME, CROISSANT_NAME, is_as_written, with_digest
 from tokflow.store.manifest import MANIFEST_NAME, checksum, sealed
 from tokflow.store.store import StoredOutput

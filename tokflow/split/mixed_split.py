@@ -10,9 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.split.mixture import dataset_of, part_in
-from tokflow.split.permutation import PERMUTATION_VERSION
+from tokflow.split.permutation import (
+    PERMUTATION_VERSION,
+    document_keys,
+    shuffle_fields,
+    shuffle_seed_of,
+)
 from tokflow.split.rule import NOT_TAKEN, FileSpans
-from tokflow.split.shuffle import document_keys, shuffle_fields, shuffle_seed_of
 from tokflow.split.spans import (
     CUT_LOSS_MASK_NAME,
     CUT_TOKENS_NAME,

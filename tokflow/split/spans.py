@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.split.permutation import document_keys, shuffle_fields
 from tokflow.split.rule import (
     NO_PART,
     FilePosition,
@@ -23,7 +24,6 @@ from tokflow.split.rule import (
     assign_parts,
     span_counts,
 )
-from tokflow.split.shuffle import document_keys, shuffle_fields
 from tokflow.store.integrity import clear_when_damaged, is_compared
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import InStore, StoredOutput

@@ -20,8 +20,8 @@ from tokflow.split.mixed_split import (
     write_mixed_split,
 )
 from tokflow.split.mixture import MixtureConfig
+from tokflow.split.permutation import ShuffleConfig
 from tokflow.split.rule import NO_PART, FilePosition, FileSpans, SplitConfig
-from tokflow.split.shuffle import ShuffleConfig
 from tokflow.split.spans import CUT_TOKENS_NAME, CutEncoder, Split, split_recipe, write_split
 from tokflow.stage import (
     Cost,

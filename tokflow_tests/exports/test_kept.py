@@ -13,7 +13,7 @@ from tokflow.audit.trace import trace_tokens
 from tokflow.documents import ranges
 from tokflow.documents.config import OWN_COLUMNS, DocumentsConfig
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, writing
+from tokflow.exports import FORMATS, stage
 from tokflow.exports.columns import TYPES
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.pipeline.dataset import Dataset
@@ -245,7 +245,7 @@ def test_rows_of_one_document_have_its_columns_in_every_format_of_columns(
     options = {"shards": 4, "padding": "none"}
     packing = {"sequence_length": 4, "strategy": "one_document", "padding_side": "left"}
     if within:
-        monkeypatch.setattr(writing, "SEGMENT_TOKENS", 20)
+        monkeypatch.setattr(stage, "SEGMENT_TOKENS", 20)
 
     dataset = declare(
         tmp_path,

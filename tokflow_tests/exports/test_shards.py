@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.exports import Export, writing
+from tokflow.exports import Export, stage
 from tokflow.exports.formats import llmc
 from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.reading import open_export
-from tokflow.exports.writing import ExportSegment, ExportWriter
+from tokflow.exports.stage import ExportSegment, ExportWriter
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow.store import streams
@@ -120,7 +120,7 @@ def test_a_file_more_leaves_the_other_shards_as_they_were(tmp_path: Path):
 
 def test_workers_write_the_same_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     alone, _ = export(dataset_in(tmp_path / "alone", FORMATS[0], "a", "b", "c"))
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 1)
+    monkeypatch.setattr(stage, "SEGMENT_TOKENS", 1)
     several, _ = export(dataset_in(tmp_path / "several", FORMATS[0], "a", "b", "c"))
 
     assert content(several) == content(alone)
@@ -169,7 +169,7 @@ def test_files_of_the_last_export_that_are_only_at_a_url_are_written_by_several_
     last = build(dataset_in(tmp_path, FORMATS[0], *names, store=url)).export("parquet").manifest
     if not is_here:
         shutil.rmtree(tmp_path / "cache")
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", last.counts["train.num_tokens"] // 2)
+    monkeypatch.setattr(stage, "SEGMENT_TOKENS", last.counts["train.num_tokens"] // 2)
     write, shares = ExportWriter.write, []
 
     def note(writer: ExportWriter, share: ExportSegment | None, *more: Any) -> None:

@@ -10,8 +10,7 @@ from tokflow.exports import part_sequences, shuffled_documents
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
-from tokflow.split.permutation import Permutation
-from tokflow.split.shuffle import document_keys
+from tokflow.split.permutation import Permutation, document_keys
 from tokflow.tokens.shard import Origins
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.outputs import parts, problems_at, problems_of, rows_of

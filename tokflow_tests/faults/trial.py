@@ -14,7 +14,7 @@ import pytest
 
 from tokflow.documents import ranges
 from tokflow.errors import TokflowError
-from tokflow.exports import token_files, writing
+from tokflow.exports import stage, token_files
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
@@ -70,7 +70,7 @@ def short() -> Iterator[None]:
         patch.setattr(requests, "FIRST_WAIT_SECONDS", 0.001)
         patch.setattr(requests, "LONGEST_WAIT_SECONDS", 0.01)
         patch.setattr(ranges, "RANGE_BYTES", 4 * MIB)
-        patch.setattr(writing, "SEGMENT_TOKENS", 4 * MIB)
+        patch.setattr(stage, "SEGMENT_TOKENS", 4 * MIB)
         patch.setattr(output_tasks, "KEPT_HERE_BYTES", 0)
         for module in (s3, token_files):
             patch.setattr(module, "SHORT_BYTES", 5 * MIB)

@@ -5,7 +5,7 @@ import numpy as np
 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
-from tokflow.split.shuffle import document_keys
+from tokflow.split.permutation import document_keys
 from tokflow.tokens.shard import Origins
 from tokflow_tests.tiny import build, declare, write_raw
 

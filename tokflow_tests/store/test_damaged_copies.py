@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tokflow.exports import writing
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.store import integrity
@@ -115,7 +114,7 @@ def test_segments_of_an_export_are_not_made_from_flipped_tables(
     next_run: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 300_000)
+    monkeypatch.setattr(stage, "SEGMENT_TOKENS", 300_000)
     dataset = declared(exports=["parquet"])
     [folder] = (
         path.parents[1] for path in (dataset.folder / stage / "a.jsonl").rglob(MANIFEST_NAME)

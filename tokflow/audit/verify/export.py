@@ -14,7 +14,6 @@ from tokflow.audit.verify.tokens import TOKENS_AT_ONCE, first_other_row, too_lar
 from tokflow.exports import INDEX_NAME, Export, Layout, Part
 from tokflow.exports.columns import has_first_loss
 from tokflow.exports.reading import is_export
-from tokflow.exports.writing import index_of
 from tokflow.sequences.segments import Sequences
 from tokflow.store.listed_files import BESIDE, is_as_written
 from tokflow.store.store import StoredOutput
@@ -116,7 +115,7 @@ def _compare_index(path: Path, layout: Layout, parts: Sequence[Part]) -> Iterato
         groups = (file.read_row_group(number) for number in range(file.num_row_groups))
         stored = Rechunked(groups, pa.concat_tables)
         for part in parts:
-            for expected in index_of(part, layout):
+            for expected in part.index(is_packed=layout.is_packed, eos_first=layout.eos_first):
                 found = stored.next(len(expected)) or expected.slice(0, 0)
                 if not found.equals(expected):
                     row = min(first_other_row(expected, found), len(expected) - 1)

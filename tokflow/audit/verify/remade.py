@@ -15,8 +15,8 @@ from tokflow.pools.pool import ignore
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, write_sequences
 from tokflow.split.mixed_split import remake_mixed_split
+from tokflow.split.permutation import shuffle_seed_of
 from tokflow.split.rule import LONGEST, NO_PART, NOT_TAKEN, FileSpans
-from tokflow.split.shuffle import shuffle_seed_of
 from tokflow.split.spans import (
     CUT_TOKENS_NAME,
     NOT_IN_STRATA,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tokflow.documents import ranges
-from tokflow.exports import writing
+from tokflow.exports import stage
 from tokflow.exports.reading import find_export
 from tokflow.pipeline import output_tasks, tasks
 from tokflow.pipeline.dataset import Dataset
@@ -36,7 +36,7 @@ PARQUET = {"format": "parquet", "shards": 9, "sequences_per_group": 30}
 @pytest.fixture(autouse=True)
 def _files_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "RANGE_BYTES", 300)
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 300)
+    monkeypatch.setattr(stage, "SEGMENT_TOKENS", 300)
     monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
 
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import shuffled_documents, writing
+from tokflow.exports import shuffled_documents, stage
 from tokflow.exports.config import DeclaredExports
-from tokflow.exports.stage import parts_of
-from tokflow.exports.writing import ExportSegment, ExportWriter
+from tokflow.exports.stage import ExportSegment, ExportWriter, parts_of
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
@@ -107,7 +106,7 @@ def test_no_byte_depends_on_how_many_tasks_write_an_export(
     assert build_dataset(dataset, jobs=1).failed == ()
     expected = files_of(dataset)
     shutil.rmtree(dataset.folder / "exports")
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 100)
+    monkeypatch.setattr(stage, "SEGMENT_TOKENS", 100)
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
 
     assert build_dataset(dataset, jobs=jobs).failed == ()
@@ -121,7 +120,7 @@ def test_no_byte_depends_on_how_many_tasks_write_an_export(
 def test_formats_whose_files_depend_on_each_other_are_written_by_one_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(stage, "SEGMENT_TOKENS", 30)
     exports = ["bin", "npy", "litdata", "lance"]
     dataset = dataset_in(tmp_path, exports)
     build_dataset(dataset, jobs=1)
@@ -133,7 +132,7 @@ def killed_at_the_second(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Dataset, list[int]]:
     """Return a dataset whose build was killed, and the segments that are made from then on, too."""
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(stage, "SEGMENT_TOKENS", 30)
     monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
     dataset = dataset_in(folder, ROWS[:1])
     return dataset, kill_at(2, dataset, monkeypatch)
@@ -154,7 +153,7 @@ def test_a_killed_run_goes_on_from_no_segment_of_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     dataset, made = killed_at_the_second(tmp_path, monkeypatch)
-    monkeypatch.setattr(writing, "SEGMENT_VERSION", writing.SEGMENT_VERSION + 1)
+    monkeypatch.setattr(stage, "SEGMENT_VERSION", stage.SEGMENT_VERSION + 1)
 
     assert build_dataset(dataset, jobs=1).failed == ()
     assert made[3:] == [*range(len(segments(dataset, "parquet")))]
@@ -164,7 +163,7 @@ def test_a_killed_run_goes_on_from_no_segment_of_another_version(
 def test_a_killed_run_goes_on_from_no_damaged_token(
     number: int, damaged: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(stage, "SEGMENT_TOKENS", 30)
     monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
     dataset = dataset_in(tmp_path, ROWS[:1], split={})
     build_dataset(dataset, jobs=1)
@@ -184,7 +183,7 @@ def test_a_killed_run_goes_on_from_no_damaged_token(
 def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(stage, "SEGMENT_TOKENS", 30)
     dataset = dataset_in(tmp_path, ROWS[:1])
     join, damaged = ExportWriter.join, []
 
