@@ -1,5 +1,5 @@
-"""The commands by name. Each is the `main` of the module of its name, which is imported when the
-command is called.
+"""The commands by name. Each is the `main` of the module of its name, or a function of its own name
+in `HOMES`; the module is imported when the command is called.
 
 Exit status: 0 done, 1 failed, 2 wrong usage: an option, or a field of a dataset's YAML, is wrong or
 names something that does not exist.
@@ -61,6 +61,16 @@ touched.
 """Help text by command; `tokflow --help` shows the first paragraph of each."""
 
 
+HOMES = {
+    "prune-runs": "gc",
+    "rejects": "plan",
+    "report": "inspect",
+    "schema": "formats",
+    "summary": "receipt",
+}
+"""Modules of the commands that share one with another command."""
+
+
 class Commands(TyperGroup):
     """Command group that shows help without importing the commands."""
 
@@ -79,7 +89,8 @@ class Commands(TyperGroup):
 
 def load_command(name: str) -> Any:
     """Return a command with its options."""
-    main = import_module(f"tokflow.cli.{name.replace('-', '_')}").main
+    module = import_module(f"tokflow.cli.{HOMES.get(name, name)}")
+    main = getattr(module, name.replace("-", "_") if name in HOMES else "main")
 
     @functools.wraps(main)
     def run(project: Path | None = None, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""`tokflow formats`: what can be exported, and what can be set."""
+"""`tokflow formats` and `tokflow schema`: what can be exported, and what a YAML can say."""
 
 import sys
 import textwrap
@@ -9,6 +9,7 @@ import typer
 from tokflow.cli.options import Json
 from tokflow.cli.terminal import print_json, print_styled, print_table
 from tokflow.exports import FORMATS, check_format
+from tokflow.pipeline.yaml_schema import yaml_schema
 
 LINE_LENGTH = 90
 
@@ -24,55 +25,42 @@ def main(
         check_format(name, where="FORMAT")
     names = [name] if name is not None else sorted(FORMATS)
     if json:
-        print_json({"formats": [_document(each) for each in names]})
+        print_json({"formats": [*map(_document, names)]})
     elif name is None:
-        rows = [(each, _made_of(each), FORMATS[each].description) for each in names]
+        rows = [[_document(of)[key] for key in ("name", "made_of", "description")] for of in names]
         print_table(("format", "made of", "for"), rows)
         print("\n`tokflow formats FORMAT` shows its files and options")
     else:
-        _print_format(name)
-
-
-def _print_format(name: str) -> None:
-    print(_module_docs(name))
-    documented = _options(name)
-    if not documented:
-        return
-    print()
-    print_styled(("options", "bold"))
-    for option in documented:
-        default = "" if option["default"] is None else f" = {option['default']!r}"
-        print(f"  {option['name']}{default}")
-        print(textwrap.indent(textwrap.fill(option["description"], LINE_LENGTH), " " * 6))
+        document = _document(name)
+        print(document["files"])
+        if options := document["options"]:
+            print()
+            print_styled(("options", "bold"))
+        for option in options:
+            default = "" if option["default"] is None else f" = {option['default']!r}"
+            print(f"  {option['name']}{default}")
+            print(textwrap.indent(textwrap.fill(option["description"], LINE_LENGTH), " " * 6))
 
 
 def _document(name: str) -> dict[str, Any]:
+    of, options = FORMATS[name], FORMATS[name].options
     return {
         "name": name,
-        "description": FORMATS[name].description,
-        "made_of": _made_of(name),
-        "is_read": FORMATS[name].is_read,
-        "options": _options(name),
-        "files": _module_docs(name),
+        "description": of.description,
+        "made_of": of.layout(options()).made_of,
+        "is_read": of.is_read,
+        "options": [
+            {
+                "name": option,
+                "default": field.get_default(call_default_factory=True),
+                "description": " ".join(options.descriptions()[option].split()),
+            }
+            for option, field in options.model_fields.items()
+        ],
+        "files": str(sys.modules[options.__module__].__doc__).strip(),
     }
 
 
-def _made_of(name: str) -> str:
-    format_ = FORMATS[name]
-    return format_.layout(format_.options()).made_of
-
-
-def _options(name: str) -> list[dict[str, Any]]:
-    options = FORMATS[name].options
-    return [
-        {
-            "name": option,
-            "default": field.get_default(call_default_factory=True),
-            "description": " ".join(options.descriptions()[option].split()),
-        }
-        for option, field in options.model_fields.items()
-    ]
-
-
-def _module_docs(name: str) -> str:
-    return str(sys.modules[FORMATS[name].options.__module__].__doc__).strip()
+def schema(json: Json = False) -> None:
+    """Print the schema of a YAML, with or without `--json`."""
+    print_json(yaml_schema())

@@ -1,10 +1,12 @@
-"""`tokflow gc`: outputs that no current config refers to, listed or removed."""
+"""`tokflow gc` and `tokflow prune-runs`: outputs that no current config refers to, and old runs of
+Dagster's history, listed or removed."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
 
-from tokflow.cli.options import Configs, Json, Names, ProjectFolder, StoreName, Yes
+from tokflow.cli.options import Configs, Days, Json, Names, ProjectFolder, StoreName, Yes
 from tokflow.cli.selection import select
 from tokflow.cli.terminal import print_json, print_styled
 from tokflow.pipeline.gc import drop, find_garbage, num_spare_bytes, remove_all, spare_tokens
@@ -61,3 +63,23 @@ def main(
             print(f"{dataset.name}: {f'{files} {verb}' if spare else 'no tokens that may go'}")
     if json:
         print_json({"datasets": documents})
+
+
+def prune_runs(
+    days: Days = 90, project: ProjectFolder = None, yes: Yes = False, json: Json = False
+) -> None:
+    """Count the runs that ended that many days ago; remove them with `yes`."""
+    from tokflow.components import open_instance
+    from tokflow.components.instance import find_old_runs, remove_runs
+
+    before = datetime.now(UTC) - timedelta(days=days)
+    with open_instance() as instance:
+        old = find_old_runs(instance, before=before)
+        if yes:
+            remove_runs(instance, old.removable)
+    if json:
+        print_json({"is_dry_run": not yes, "removed": old.removable, "kept": old.needed})
+        return
+    verb = "removed" if yes else "would be removed by --yes"
+    runs = f"{counted(len(old.removable), 'run')} of before {before:%Y-%m-%d %H:%M} UTC {verb}"
+    print(f"{runs}, {len(old.needed):,} kept that say what is built")

@@ -1,13 +1,14 @@
-"""`tokflow plan`: the outputs that a run would build, and why."""
+"""`tokflow plan` and `tokflow rejects`: the outputs that a run would build, and why; and the bad
+documents that builds set aside. Nothing is built."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tokflow.cli.options import Configs, Json, Names, Partitions, ProjectFolder, StoreName
-from tokflow.cli.selection import select
+from tokflow.cli.selection import Words, select
 from tokflow.cli.terminal import (
     described_left_out,
     exit_status,
@@ -26,6 +27,7 @@ from tokflow.pipeline.gc import bytes_to_write, free_bytes, likely_bytes
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan, proposed_group
 from tokflow.shown import counted, duration, printable, size
+from tokflow.tokens.shard_files import REJECTS_NAME, rejects_in
 
 ROWS_SHOWN = 40
 """Lines of a plan on a terminal; the JSON has all."""
@@ -215,3 +217,33 @@ def _print_failures(failures: Sequence[PastFailure]) -> None:
         lines.append(f"{of.title} failed on {when}: {of.message}")
     for line in shortened(lines, FAILURES_SHOWN):
         print_styled(line)
+
+
+def rejects(
+    names: Names = None,
+    configs: Configs = None,
+    project: ProjectFolder = None,
+    store: StoreName = None,
+    partitions: Partitions = None,
+    json: Json = False,
+) -> None:
+    """Print a line for each reject of the datasets."""
+    datasets = select(names, configs, store, is_one=bool(partitions))
+    found = {of.name: _rejects(of, partitions) for of in datasets}
+    if json:
+        print_json({"datasets": [{"dataset": of, "rejects": [*found[of]]} for of in found]})
+        return
+    for name, set_aside in found.items():
+        num = 0
+        for num, reject in enumerate(set_aside, start=1):  # noqa: B007  # counted after the loop
+            of_line = reject["line"] is not None
+            place = f"line {reject['line']:,}" if of_line else f"row {reject['row']:,}"
+            print(printable(f"{reject['raw_file']}, {place}: {reject['reason']}"))
+        print(f"{name}: {counted(num, 'reject')}")
+
+
+def _rejects(dataset: Dataset, partitions: Words) -> Iterator[dict[str, Any]]:
+    """Yield the rejects of existing token shards, in the order of their files."""
+    for of in make_plan(dataset, partitions=partitions).planned:
+        if of.output.step.has_engine and of.is_made and of.output.counts["num_rejects"]:
+            yield from rejects_in(of.output.open().file(REJECTS_NAME).read_bytes(), of.name)
