@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tokflow.errors import ConfigError
-from tokflow.pipeline.candidates import Bounds, Draw, draw
+from tokflow.cli.mix import Bounds, Draw, draw
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
