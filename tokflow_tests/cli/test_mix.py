@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import yaml
 
-from tokflow.errors import ConfigError
 from tokflow.cli.mix import Bounds, Draw, draw
+from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
