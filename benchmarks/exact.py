@@ -16,6 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -116,18 +117,10 @@ def write_encoding(folder, pattern, **name):
         write_ranks(ranks, folder / RANKS)
 
 
-@dataclass(frozen=True)
-class Splitting:
-    """What `write_crossing_tokenizer` has to know of a tokenizer."""
-
-    folder: Path
-    kind: str = "file"
-
-
 def write_splits(source, folder):
     """Write into the empty `folder` what splits as the tokenizer of `source` does, and merges
     across every edge."""
-    write_crossing_tokenizer(Splitting(source), folder)
+    write_crossing_tokenizer(SimpleNamespace(folder=source, kind="file"), folder)
     write_encoding(folder, json.loads((source / "encoding.json").read_text())["pattern"])
 
 

@@ -49,18 +49,14 @@ def measure_fixed(num_files, *, tell=print):
         write_tiny_files(place.file.parent, num_files)
         costs = {}
         for name, program in WAYS.items():
-            costs[name] = _cost(program, place)
-            tell(f"{num_files:,} files, {name}: {costs[name].measured.wall_seconds:.1f} s")
+            before = history_bytes(place)
+            measured, _ = run(program, place)
+            costs[name] = Cost(measured=measured, history_bytes=history_bytes(place) - before)
+            tell(f"{num_files:,} files, {name}: {measured.wall_seconds:.1f} s")
     return costs
 
 
-def _cost(program, place):
-    before = _history_bytes(place)
-    measured, _ = run(program, place)
-    return Cost(measured=measured, history_bytes=_history_bytes(place) - before)
-
-
-def _history_bytes(place):
+def history_bytes(place):
     paths = (place.folder / "project/.dagster").rglob("*")
     return sum(path.stat().st_size for path in paths if path.is_file())
 
@@ -78,8 +74,10 @@ def table(found):
     yield f"  {'':44}{'wall s':>9}{'cpu s':>9}{'peak MB':>9}{'history kB':>12}"
     for num_files, costs in found.items():
         for name, cost in costs.items():
-            history = f"{cost.history_bytes / 1e3:12,.0f}"
-            yield row(f"{num_files:,} files, {name}", cost.measured) + history
+            one = cost.measured
+            times = f"{one.wall_seconds:9.2f}{one.cpu_seconds:9.2f}{one.peak_bytes / 1e6:9.0f}"
+            title, history = f"{num_files:,} files, {name}", f"{cost.history_bytes / 1e3:12,.0f}"
+            yield f"  {title:44}{times}{history}"
     for num_files, costs in found.items():
         aims = {RUN_NAME.name: FIRST_SECONDS} if num_files == 1 else AIMS_OF_MANY
         for name, most in aims.items():
@@ -89,11 +87,6 @@ def table(found):
             kilobytes = f"{grown / 1e3:,.0f} kB, aim under {HISTORY_BYTES / 1e3:,.0f} kB"
             history = f"{num_files:,} files, {name}, history: {kilobytes}"
             yield judged(grown < HISTORY_BYTES, history)
-
-
-def row(title, one):
-    times = f"{one.wall_seconds:9.2f}{one.cpu_seconds:9.2f}"
-    return f"  {title:44}{times}{one.peak_bytes / 1e6:9.0f}"
 
 
 def aim(title, seconds, most):

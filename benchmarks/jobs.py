@@ -53,7 +53,12 @@ def measure_jobs(file, *, numbers, folder, repeats, program=RUN_CONFIG, tell=pri
                 tokens = run_once(result, place, expected, timeout=None)
                 made = digests(place.folder)
                 first = first or made
-                require_same(first, made, place)
+                if differing := sorted(of for of in first | made if first.get(of) != made.get(of)):
+                    raise RuntimeError(
+                        f"{place.folder}: expected the {len(first):,} files of the first build, "
+                        f"byte for byte, found {len(differing):,} that differ, {differing[0]} "
+                        f"first, with {jobs} jobs; no time is worth printing"
+                    )
                 if expected:
                     shutil.rmtree(place.folder)
                 expected = expected or tokens
@@ -79,27 +84,13 @@ def run_at_once(program, place):
 
 def digests(folder):
     """Return the sha256 of every output below a folder, by its path there."""
-    return {
-        str(path.relative_to(folder)): digest(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in NOT_COMPARED
-    }
-
-
-def digest(path):
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def require_same(expected, found, place):
-    if differing := sorted(
-        path for path in expected | found if expected.get(path) != found.get(path)
-    ):
-        raise RuntimeError(
-            f"{place.folder}: expected the {len(expected):,} files of the first build, byte for "
-            f"byte, found {len(differing):,} that differ, {differing[0]} first, with {place.jobs} "
-            "jobs; no time is worth printing"
-        )
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name not in NOT_COMPARED:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256")
+            found[str(path.relative_to(folder))] = digest.hexdigest()
+    return found
 
 
 def table(found, *, text_bytes):
@@ -121,21 +112,19 @@ def share_ratio(result, jobs):
     return result.wall_seconds / (statistics.median(result.at_once_seconds) / jobs)
 
 
-def serial_seconds(alone, result, jobs):
-    """Return the seconds that one core works while the others wait, for a start, an end, or a last
-    task: of one job's time `alone` that of N jobs is serial + slowed * (alone - serial) / N, and
-    that of N runs at once tells how much the cores slow each other down."""
-    slowed = statistics.median(result.at_once_seconds) / alone
-    serial = (result.wall_seconds - slowed * alone / jobs) / max(1 - slowed / jobs, 1e-9)
-    return min(max(serial, 0.0), alone)
-
-
 def predictions(found):
     """Yield for each number of jobs what is serial, and what more cores could reach with it if they
-    did not slow each other down."""
+    did not slow each other down.
+
+    Serial are the seconds that one core works while the others wait, for a start, an end, or a last
+    task: of one job's time `alone` that of N jobs is serial + slowed * (alone - serial) / N, and
+    that of N runs at once tells how much the cores slow each other down.
+    """
     alone = found[1].wall_seconds
     for jobs in sorted(found.keys() - {1}):
-        serial = serial_seconds(alone, found[jobs], jobs)
+        slowed = statistics.median(found[jobs].at_once_seconds) / alone
+        of_one = (found[jobs].wall_seconds - slowed * alone / jobs) / max(1 - slowed / jobs, 1e-9)
+        serial = min(max(of_one, 0.0), alone)
         times = (f"{serial + (alone - serial) / cores:.1f} s on {cores}" for cores in (16, 64))
         share = f"serial {serial:.2f} s ({serial / alone:.0%} of 1 job)"
         yield f"  {jobs:5}  {share}: {', '.join(times)} cores"

@@ -183,20 +183,18 @@ def measure_speed(program, folder, *, is_shuffled):
     return {**warm, "cold_seconds": cold["first_seconds"]}
 
 
-def measure_half(program, folder):
-    """Return the seconds until the first batch of a run that goes on in the midst of an epoch."""
-    before = ask(program, "resume", folder, num_batches=HALF_AN_EPOCH)
-    if isinstance(before, str) or before["refused"]:
-        return before if isinstance(before, str) else before["refused"]
+def measure_going_on(program, folder, *, num_batches=0):
+    """Return the seconds until the first batch of a run that goes on after so many, or why not."""
     with tempfile.NamedTemporaryFile() as state:
-        state.write(before["state"])
-        state.flush()
-        after = ask(program, "resume", folder, num_batches=1, state=state.name)
-    return after if isinstance(after, str) else after["refused"] or after["first_seconds"]
-
-
-def measure_far(program, folder):
-    after = ask(program, "resume", folder, num_batches=1)
+        request = {"num_batches": 1}
+        if num_batches:
+            before = ask(program, "resume", folder, num_batches=num_batches)
+            if isinstance(before, str) or before["refused"]:
+                return before if isinstance(before, str) else before["refused"]
+            state.write(before["state"])
+            state.flush()
+            request["state"] = state.name
+        after = ask(program, "resume", folder, **request)
     return after if isinstance(after, str) else after["refused"] or after["first_seconds"]
 
 
@@ -267,7 +265,8 @@ def build(store, text):
 
 
 def speed_lines(found):
-    """Yield a line per loader: the best window, the median one, and so on."""
+    """Yield a line per loader: the best window, the median one, and so on; then the aim, twice the
+    rows of the fastest other."""
     headings = ("rows/s", "median", "Mtok/s", "us cpu", "first ms", "cold ms", "import s", "MB")
     yield f"  {'':30}" + "".join(f"{heading:>10}" for heading in headings)
     for name, one in found.items():
@@ -286,21 +285,15 @@ def speed_lines(found):
             f"{one['own_bytes'] / 1e6:.0f}",
         )
         yield f"  {name:30}" + "".join(f"{number:>10}" for number in numbers)
-    yield aim(found)
-
-
-def aim(found):
-    """Return the line of the aim: twice the rows of the fastest other."""
     best = {
         name: max(one["rows_per_second"]) for name, one in found.items() if isinstance(one, dict)
     }
     ours = [name for name in best if name.startswith("tokflow, bin")]
     others = [name for name in best if not name.startswith("tokflow")]
-    if not ours or not others:
-        return "  nothing to compare"
-    first, following = max(ours, key=best.get), max(others, key=best.get)
-    ratio = best[first] / best[following]
-    return judged(ratio >= 2, f"{first}: {ratio:.1f} times {following}, aim 2")
+    if ours and others:
+        first, following = max(ours, key=best.get), max(others, key=best.get)
+        ratio = best[first] / best[following]
+        yield judged(ratio >= 2, f"{first}: {ratio:.1f} times {following}, aim 2")
 
 
 def resume_lines(found):
@@ -319,19 +312,15 @@ def resume_lines(found):
                 if one.refused not in refusals:
                     refusals.append(one.refused)
                 cells.append(f"refused ({refusals.index(one.refused) + 1})")
+            elif one and (one.num_lost or one.num_repeated):
+                cells.append(f"-{one.num_lost:,} +{one.num_repeated:,}")
             else:
-                cells.append(cell(one) if one else "-")
+                cells.append({"same": "whole"}.get(one.order, one.order) if one else "-")
         yield f"  {name:26}" + "".join(f"{text:>16}" for text in cells)
     yield "  -lost +repeated; whole: all rows once, in the order of a run that was never stopped;"
     yield "  batches: once, in each batch the rows that it has in such a run; other: another order"
     for number, text in enumerate(refusals, 1):
         yield f"  ({number}) {' '.join(text.split())[:200]}"
-
-
-def cell(one):
-    if one.num_lost or one.num_repeated:
-        return f"-{one.num_lost:,} +{one.num_repeated:,}"
-    return {"same": "whole"}.get(one.order, one.order)
 
 
 def order_lines(found):
@@ -363,6 +352,7 @@ class LoaderReport(NamedTuple):
 
 shuffled = functools.partial(measure_speed, is_shuffled=True)
 in_order = functools.partial(measure_speed, is_shuffled=False)
+measure_half = functools.partial(measure_going_on, num_batches=HALF_AN_EPOCH)
 WITH_AN_ORDER = [program for program in SPEED if program.has_an_order]
 BATCHES, FIRST = "batches of 64 x 2,048", "the first batch of a run that goes on at"
 LOST = "2 ranks, batches of 32: what another run, after 102 batches, loses and repeats"
@@ -370,7 +360,7 @@ REPORTS = (
     LoaderReport(f"{BATCHES}, shuffled", SPEED, shuffled, speed_lines),
     LoaderReport(f"{BATCHES}, in order", WITH_AN_ORDER, in_order, speed_lines),
     LoaderReport(f"{FIRST} half of an epoch", TIMED_RESUME, measure_half, seconds_lines),
-    LoaderReport(f"{FIRST} sample 10^9", FAR, measure_far, seconds_lines),
+    LoaderReport(f"{FIRST} sample 10^9", FAR, measure_going_on, seconds_lines),
     LoaderReport("the order of rows, and its first", ORDERS, measure_order, order_lines),
     LoaderReport(LOST, RESUME, loader_resume.measure_resume, resume_lines, of_ids=True),
 )

@@ -25,18 +25,14 @@ SCAN_SECONDS = 30
 def measure_ticks(num_files):
     """Return the seconds of ticks, by what they find."""
     with tempfile.TemporaryDirectory() as folder:
-        config, output = declare(Path(folder), num_files), Path(folder) / "ticks.json"
-        command = [sys.executable, "-m", "benchmarks.many_files", config, Path(folder) / "history"]
-        measure([*command, output], folder=ROOT, environment={})
+        names = ("raw", "benchmark.yaml", "history", "ticks.json")
+        raw, config, history, output = (Path(folder) / name for name in names)
+        write_tiny_files(raw, num_files)
+        changes = {"tokenizer": {"kind": "bytes"}, "store": f"{folder}/store"}
+        config.write_text(dataset_yaml(raw / "*.jsonl", **changes))
+        command = [sys.executable, "-m", "benchmarks.many_files", config, history, output]
+        measure(command, folder=ROOT, environment={})
         return json.loads(output.read_text())
-
-
-def declare(folder, num_files):
-    raw, config = folder / "raw", folder / "benchmark.yaml"
-    write_tiny_files(raw, num_files)
-    changes = {"tokenizer": {"kind": "bytes"}, "store": str(folder / "store")}
-    config.write_text(dataset_yaml(raw / "*.jsonl", **changes))
-    return config
 
 
 def table(ticks):

@@ -33,9 +33,9 @@ class Measurement:
     peak_bytes: int
     """Peak resident memory of the process and all its descendants together.
 
-    The largest of the samples: resident memory of a single process, and of several the sum of
-    their proportional shares, so that a page that two of them use counts once. Mapped files that
-    are in memory count. Never less than `largest_bytes`, which no sample can miss.
+    The largest of the samples, each the sum of their proportional shares, so that a page that two
+    of them use counts once. Mapped files that are in memory count. Never less than
+    `largest_bytes`, which no sample can miss.
     """
     largest_bytes: int
     """Peak resident memory of the largest single process, as the kernel keeps it.
@@ -84,7 +84,11 @@ def measure(command, *, folder, environment, timeout=None, num_cores=None):
         if watch.is_over_time:
             raise OverTimeError(f"over {timeout:.0f} s")
         if process.returncode != 0:
-            raise RuntimeError(failure(process, output))
+            output.seek(0)
+            raise RuntimeError(
+                f"{' '.join(process.args)}: expected exit 0, found {process.returncode}; "
+                f"its output ends:\n{output.read()[-3000:]}"
+            )
     largest_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     largest_bytes = max(largest_bytes, watch.largest_bytes)
     cpu_seconds = max(usage.ru_utime + usage.ru_stime, sum(watch.cpu_seconds.values()))
@@ -119,14 +123,6 @@ def pinned(num_cores):
         os.sched_setaffinity(0, before)
 
 
-def failure(process, output):
-    output.seek(0)
-    return (
-        f"{' '.join(process.args)}: expected exit 0, found {process.returncode}; "
-        f"its output ends:\n{output.read()[-3000:]}"
-    )
-
-
 class Watch(threading.Thread):
     """Sample the memory of a process and its descendants until it is told to stop."""
 
@@ -148,7 +144,7 @@ class Watch(threading.Thread):
         while not self.stopped.wait(pause):
             began = time.thread_time()
             self.known = alive(self.root, self.known)
-            self.peak_bytes = max(self.peak_bytes, resident_bytes(self.known))
+            self.peak_bytes = max(self.peak_bytes, sum(map(shared_bytes, self.known)))
             for pid, start in self.known.items():
                 self.largest_bytes = max(self.largest_bytes, kernel_bytes(pid))
                 before = self.cpu_seconds.get((pid, start), 0.0)
@@ -194,18 +190,6 @@ def parent_and_start(pid):
     """Return the id of a process's parent, and when it started in clock ticks; None if it ended."""
     fields = stat_of(pid)
     return (int(fields[1]), int(fields[19])) if fields and fields[0] != "Z" else None
-
-
-def resident_bytes(pids):
-    measure_one = whole_bytes if len(pids) == 1 else shared_bytes
-    return sum(measure_one(pid) for pid in pids)
-
-
-def whole_bytes(pid):
-    try:
-        return int((PROC / f"{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return 0  # it ended meanwhile
 
 
 def processor_seconds(pid):

@@ -55,17 +55,6 @@ def scaled(corpus, num_tokens):
     )
 
 
-def crossing(corpus, machine):
-    """Return the least tokens of which four machines take `WORTH` of the time of one, or less."""
-    for step in range(30):
-        tokens = 1e10 * 1.25**step
-        stages = stages_of(scaled(corpus, tokens))
-        one, four = (hours_of(stages, num, machine, num_drivers=num) for num in (1, 4))
-        if four <= WORTH * one:
-            return tokens
-    return math.inf
-
-
 def stage_table(corpus):
     """Yield a line for each stage."""
     written = ("PUT", "BEGIN", "PART", "COMPLETE")
@@ -173,8 +162,12 @@ def of_each_cloud(table):
 
 
 def crossing_lines(corpus, prices):
-    """Yield from where on four machines are worth it."""
-    tokens = crossing(corpus, prices.machine)
+    """Yield from where on four machines take `WORTH` of the time of one, or less."""
+    tokens, one, four = 1e10, 0.0, math.inf
+    while four > WORTH * one:
+        tokens *= 1.25
+        stages = stages_of(scaled(corpus, tokens))
+        one, four = (hours_of(stages, num, prices.machine, num_drivers=num) for num in (1, 4))
     text = tokens * corpus.text_bytes_per_token
     yield f"  from {tokens / 1e9:.0f} G tokens on, {text / TB:.1f} TB of text"
 

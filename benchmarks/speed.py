@@ -46,6 +46,11 @@ class Result:
     failure: str | None = None
 
     @property
+    def failed(self):
+        """The last line that it printed, where it failed."""
+        return self.failure and self.failure.strip().splitlines()[-1]
+
+    @property
     def wall_seconds(self):
         return statistics.median(run.wall_seconds for run in self.runs)
 
@@ -68,13 +73,9 @@ def measure_file(file, programs, *, repeats, peer_repeats, timeout, tell=print):
                 if repeat < (peer_repeats if result.program.is_peer else repeats):
                     tokens = run_once(result, place, expected, timeout=timeout)
                     expected = expected or tokens
-                    tell(progress(file, repeat, result))
+                    took = result.failed or f"{result.runs[-1].wall_seconds:.1f} s"
+                    tell(f"{file.name}, repeat {repeat}, {result.program.name}: {took}")
     return results
-
-
-def progress(file, repeat, result):
-    took = result.failure or f"{result.runs[-1].wall_seconds:.1f} s"
-    return f"{file.name}, repeat {repeat}, {result.program.name}: {took.strip().splitlines()[-1]}"
 
 
 def run_once(result, place, expected, *, timeout):
@@ -133,7 +134,7 @@ def table(results, *, text_bytes):
     yield f"  {'':24}" + "".join(f"{heading:>9}" for heading in HEADINGS) + "  tokens"
     for result in results:
         ratio = f"{result.wall_seconds / core.wall_seconds:.1f}" if core and result.runs else "-"
-        numbers = failed(result) if result.failure else row(result, ratio, text_bytes)
+        numbers = f"   {result.failed}" if result.failure else row(result, ratio, text_bytes)
         yield f"  {result.program.name:24}{numbers}".rstrip()
 
 
@@ -151,11 +152,6 @@ def row(result, first, text_bytes, *, others=()):
         first,
     ]
     return "".join(f"{number:>9}" for number in numbers) + f"  {verdict(result)}"
-
-
-def failed(result):
-    """Return the reason in one line: the last that the program printed."""
-    return f"   {result.failure.strip().splitlines()[-1]}"
 
 
 def verdict(result):
