@@ -140,36 +140,22 @@ def start(program, folder, place, run, rank, port, num_batches, states):
         "rank": rank,
         "world_size": run.world_size,
         "num_batches": num_batches,
-        "state": str(state_of(states, rank)) if states else None,
+        # Of a rank that was not there before, that of another.
+        "state": str(states / f"{rank % BEFORE.world_size}.state") if states else None,
     }
+    world = str(run.world_size)
+    of_torchrun = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": world}
+    of_torchrun |= {"LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     command = [*program.command, "resume", json.dumps(request), place / f"{rank}.json"]
     with (place / f"{rank}.log").open("w") as log:
         return subprocess.Popen(
             [str(part) for part in command],
             cwd=ROOT,
-            env={**os.environ, **program.environment(place), **of_rank(rank, run, port)},
+            env={**os.environ, **program.environment(place), **of_torchrun},
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-
-
-def of_rank(rank, run, port):
-    """Return what torchrun gives to a process."""
-    world = str(run.world_size)
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": world,
-        "LOCAL_WORLD_SIZE": world,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-
-
-def state_of(states, rank):
-    """Return a rank's own state; of a rank that was not there before, that of another."""
-    return states / f"{rank % BEFORE.world_size}.state"
 
 
 def together(place, run):

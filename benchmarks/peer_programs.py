@@ -66,7 +66,7 @@ PEERS = (
     make_peer("tiktoken + datasets", "tiktoken_datasets", needs=(NEEDS_RANKS,)),
     make_peer("tokenizers + datasets", "tokenizers_datasets"),
     make_peer("datatrove", "datatrove", difference=EOS_IN_TEXT),
-    make_peer("litdata", "litdata", needs=(NEEDS_RANKS,)),
+    make_peer("litdata", "litdata", needs=(NEEDS_RANKS,), kinds=("parquet",)),
     make_peer("modalities", "modalities", kinds=("jsonl",), difference=EOS_IN_TEXT),
     make_peer("dolma", "dolma", kinds=("jsonl",), prepares=True, difference="strips documents"),
     make_peer("levanter", "levanter", difference=f"puts a space before each EOS; {EOS_IN_TEXT}"),

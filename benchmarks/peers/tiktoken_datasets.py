@@ -5,22 +5,15 @@ document in several processes.
 """
 
 import tiktoken
-from datasets import disable_progress_bars, load_dataset
 
-from benchmarks.peers import bin_file
+from benchmarks.peers import mapped_dataset
 from benchmarks.peers.command import run
 
 encoding = tiktoken.get_encoding("gpt2")
 
 
 def build(request):
-    disable_progress_bars()
-    kind = "parquet" if request.file.suffix == ".parquet" else "json"
-    documents = load_dataset(kind, data_files=str(request.file), split="train")
-    tokenized = documents.map(
-        tokenize, remove_columns=documents.column_names, num_proc=request.processes
-    )
-    bin_file.write(tokenized, request.folder / "train.bin")
+    mapped_dataset.build(request, tokenize)
 
 
 def tokenize(document):
@@ -30,4 +23,4 @@ def tokenize(document):
 
 
 if __name__ == "__main__":
-    run(build=build, read=bin_file.read)
+    run(build=build, read=mapped_dataset.read)

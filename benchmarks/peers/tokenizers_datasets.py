@@ -7,25 +7,14 @@ offsets (`encode_batch_fast`), and with an EOS spelt in the text read as text.
 import functools
 import os
 
-from datasets import disable_progress_bars, load_dataset
-
-from benchmarks.peers import bin_file
+from benchmarks.peers import mapped_dataset
 from benchmarks.peers.command import EOS_ID, run
 
 
 def build(request):
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes share the cores already
-    disable_progress_bars()
-    kind = "parquet" if request.file.suffix == ".parquet" else "json"
-    documents = load_dataset(kind, data_files=str(request.file), split="train")
-    tokenized = documents.map(
-        tokenize,
-        fn_kwargs={"path": str(request.tokenizer / "tokenizer.json")},
-        batched=True,
-        remove_columns=documents.column_names,
-        num_proc=request.processes,
-    )
-    bin_file.write(tokenized, request.folder / "train.bin")
+    path = {"path": str(request.tokenizer / "tokenizer.json")}
+    mapped_dataset.build(request, tokenize, fn_kwargs=path, batched=True)
 
 
 def tokenize(batch, path):
@@ -44,4 +33,4 @@ def load_tokenizer(path):
 
 
 if __name__ == "__main__":
-    run(build=build, read=bin_file.read)
+    run(build=build, read=mapped_dataset.read)
