@@ -10,7 +10,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.results import StageResult
 from tokflow.store.manifest import Manifest
 from tokflow_tests.fuzz import readers
-from tokflow_tests.outputs import stored
+from tokflow_tests.outputs import content, stored
 from tokflow_tests.tiny import build, declare
 
 MANY_IDS = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}
@@ -51,3 +51,13 @@ def fields_in(made: StageResult, part: str) -> dict[str, list[Any]]:
 def read(folder: Path, manifest: Manifest | None = None, part: str = "train") -> list[Arrays]:
     """Return what the reader of its format yields of a part of an export."""
     return list(Export(stored(folder, manifest)).read(part))
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return the files of an export, except tokflow's own, of which there are two."""
+    found = content(folder)
+    assert {name for name in found if name.startswith("_")} == {
+        "_tokflow/index.parquet",
+        "_tokflow/manifest.json",
+    }
+    return {name: data for name, data in found.items() if not name.startswith("_")}

@@ -31,7 +31,7 @@ from tokflow.pipeline.run import build_dataset
 from tokflow.store.listed_files import broken_files
 from tokflow_tests.chats import CHATS, chat, chat_dataset
 from tokflow_tests.disks import full_disk
-from tokflow_tests.exports.exporting import MANY_IDS, export, export_as, read
+from tokflow_tests.exports.exporting import MANY_IDS, export, export_as, files_of, read
 from tokflow_tests.outputs import content, documents_of, int64, parts, stored
 from tokflow_tests.pools.forked import forked
 from tokflow_tests.tiny import EOS, build, declare, ids, many_ids, tokenize
@@ -186,18 +186,14 @@ OF_NO_TOKENS: dict[str, dict[str, Any]] = {
 
 def seen(folder: Path) -> dict[str, Any]:
     """Return the files of an export, as the tables above have them."""
-    found: dict[str, Any] = {}
-    for name, data in content(folder).items():
+    found: dict[str, Any] = files_of(folder)
+    for name, data in found.items():
         if name.endswith(".json"):
             found[name] = json.loads(data)
             assert len(found[name].pop("updated_at", "x" * 32)) == 32
-        else:
-            found[name] = gzip.decompress(data) if name.endswith(".gz") else data
-    assert {of for of in found if of.startswith("_")} == {
-        "_tokflow/index.parquet",
-        "_tokflow/manifest.json",
-    }
-    return {name: of for name, of in found.items() if not name.startswith("_")}
+        elif name.endswith(".gz"):
+            found[name] = gzip.decompress(data)
+    return found
 
 
 @pytest.mark.parametrize("format_", CASES)
@@ -602,9 +598,6 @@ def test_what_a_format_cannot_hold_is_refused_where_the_dataset_is_declared(tmp_
         assert raised.value.found == found
 
 
-LARGE = "one of 102 bytes"
-
-
 @pytest.mark.parametrize(
     ("options", "limit", "fits", "found"),
     [
@@ -612,7 +605,7 @@ LARGE = "one of 102 bytes"
             {"format": "litdata", "block_size": 1, "shard_size": 92},
             ("MAX_CHUNK_BYTES", 100),
             43,
-            "",
+            "one of 102 bytes",
         ),
         ({"format": "llmc", "shard_size": 6}, ("MAX_FILE_BYTES", 1024 + 2 * 6), 5, "7"),
         ({"format": "megatron"}, ("MAX_DOCUMENT_TOKENS", 3), 2, "4"),

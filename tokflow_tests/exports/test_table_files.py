@@ -1,19 +1,15 @@
 import gzip
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from threading import Event
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tokflow.exports.table_files import MAX_LEFT, Located, ReadOn
-from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.pools.forked import forked
-from tokflow_tests.tiny import EOS
 
 LINES = [b"a", b"bcd", b"", b"ef", b"g"]
 
@@ -122,87 +118,3 @@ def test_where_records_begin_is_found_once_and_no_further_than_needed(path: Path
     assert looked == [0, 2, 6]
     assert records.taken(slice(4, None)) == LINES[4:]
     assert looked == [0, 2, 6, 7]
-
-
-@pytest.mark.parametrize(
-    ("format_", "name", "read"),
-    [
-        ("parquet", "train-00000-of-00001.parquet", pq.read_table),
-        ("easydel", "train/shard-00000.parquet", pq.read_table),
-        ("arrow", "train-00000-of-00001.arrow", lambda path: pa.ipc.open_file(path).read_all()),
-        (
-            "hf_dataset",
-            "train/data-00000-of-00001.arrow",
-            lambda path: pa.ipc.open_stream(path.read_bytes()).read_all(),
-        ),
-    ],
-)
-def test_tables_have_the_columns_that_trainers_read(
-    format_: str, name: str, read: Callable[[Path], pa.Table], tmp_path: Path
-):
-    folder, _ = export_as(format_, tmp_path, ["ab", "c"])
-
-    table = read(folder / name)
-
-    types = [str(field.type.value_type) for field in table.schema]
-    assert types == ["int32", "int8", "int32", "int32"]
-    assert table.to_pydict() == {
-        "input_ids": [[*b"ab", EOS, *b"c"], [EOS, EOS, EOS, EOS]],
-        "attention_mask": [[1, 1, 1, 1], [1, 0, 0, 0]],
-        "segment_ids": [[1, 1, 1, 2], [1, 0, 0, 0]],
-        "position_ids": [[0, 1, 2, 0], [0, 0, 0, 0]],
-    }
-
-
-def rows_in(path: Path) -> list[int]:
-    """Return how many rows each row group, each batch or (jsonl) the file has."""
-    if path.suffix == ".parquet":
-        metadata = pq.read_metadata(path)
-        return [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
-    if path.suffix == ".arrow":
-        with pa.ipc.open_file(path) as file:
-            return [file.get_batch(n).num_rows for n in range(file.num_record_batches)]
-    return [len(path.read_text().splitlines())]
-
-
-@pytest.mark.parametrize(
-    ("format_", "options", "rows", "name"),
-    [
-        ("parquet", {"sequences_per_group": 2}, [[2, 2, 2, 1]], "train-{n}-of-00001.parquet"),
-        (
-            "easydel",
-            {"shard_size": 5 * 68, "sequences_per_group": 2},
-            [[2, 2, 1], [2]],
-            "train/shard-{n}.parquet",
-        ),
-        (
-            "arrow",
-            {"shards": 2, "sequences_per_batch": 2},
-            [[2, 2], [2, 1]],
-            "train-{n}-of-00002.arrow",
-        ),
-        ("jsonl", {"shard_size": 3 * 8 * 4}, [[3], [3], [1]], "train-{n}-of-00003.jsonl"),
-    ],
-)
-def test_files_and_their_groups_are_as_long_as_asked_for(
-    format_: str, options: dict[str, int], rows: list[list[int]], name: str, tmp_path: Path
-):
-    folder, _ = export_as(format_, tmp_path, ["x" * 27], **options)
-
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*0000*")}
-
-    expected = {name.format(n=f"{number:05d}"): of for number, of in enumerate(rows)}
-    assert {path: rows_in(of) for path, of in found.items()} == expected
-
-
-@pytest.mark.parametrize(
-    ("format_", "constant"), [("parquet", "TOKENS_PER_BATCH"), ("easydel", "TOKENS_PER_GROUP")]
-)
-def test_a_row_group_holds_fewer_rows_where_they_are_long(
-    format_: str, constant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(f"tokflow.exports.formats.{format_}.{constant}", 8)
-    folder, _ = export_as(format_, tmp_path, ["abcdefghijklmnopqrs"])
-
-    [path] = folder.rglob("*00000*.parquet")
-    assert rows_in(path) == [2, 2, 1]
