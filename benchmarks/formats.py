@@ -57,10 +57,9 @@ def write(file, name, folder, store):
     process = build(file, [name], folder, store)
     own = (exports / "latest" / "_tokflow").resolve()
     manifest = json.loads((own / "manifest.json").read_text())
-    counts = manifest["counts"]
     written = Written(
         seconds=json.loads((own / "run.json").read_text())["seconds"],
-        num_tokens=sum(n for key, n in counts.items() if key.endswith(".num_tokens")),
+        num_tokens=sum(n for key, n in manifest["counts"].items() if key.endswith(".num_tokens")),
         num_bytes=sum(entry["num_bytes"] for entry in manifest["files"].values()),
         process=process,
     )

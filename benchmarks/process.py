@@ -89,8 +89,8 @@ def measure(command, *, folder, environment, timeout=None, num_cores=None):
                 f"{' '.join(process.args)}: expected exit 0, found {process.returncode}; "
                 f"its output ends:\n{output.read()[-3000:]}"
             )
-    largest_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    largest_bytes = max(largest_bytes, watch.largest_bytes)
+    maxrss_unit = 1 if sys.platform == "darwin" else 1024
+    largest_bytes = max(usage.ru_maxrss * maxrss_unit, watch.largest_bytes)
     cpu_seconds = max(usage.ru_utime + usage.ru_stime, sum(watch.cpu_seconds.values()))
     return Measurement(
         wall_seconds=wall_seconds,
@@ -103,9 +103,8 @@ def measure(command, *, folder, environment, timeout=None, num_cores=None):
 
 def busy_seconds():
     """Return the processor time that the whole machine has spent, 0 where it does not say."""
-    if not (stat := PROC / "stat").exists():
-        return 0.0
-    user, nice, system, _, _, irq, softirq, steal = map(int, stat.read_text().split()[1:9])
+    fields = (PROC / "stat").read_text().split()[1:9] if PROC.exists() else [0] * 8
+    user, nice, system, _, _, irq, softirq, steal = map(int, fields)
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
