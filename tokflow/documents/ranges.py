@@ -13,15 +13,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tokflow.documents import decoding
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.decoding import (
-    Encoding,
-    as_utf8,
-    is_compressed,
-    is_wide,
-    read_blocks,
-    recoded,
-)
 from tokflow.documents.formats import format_of_file, reader_of
 from tokflow.errors import TokflowError
 from tokflow.raw.globs import COMPRESSED_SUFFIXES
@@ -105,13 +98,10 @@ class OpenRange:
 def may_be_cut(path: Path, config: DocumentsConfig) -> bool:
     """Return whether a file of that name is read in ranges if it is large; it is not looked at."""
     format_ = format_of_file(path, config)
-    if config.limit.ends_early:
-        return False
-    if format_ in (None, "csv", "tsv"):  # in which a line end may be text
-        return False
-    if format_ == "txt" and (config.document_per != "line" or is_wide(config.encoding)):
-        return False
-    return path.suffix.lower() not in COMPRESSED_SUFFIXES
+    is_whole = format_ in (None, "csv", "tsv") or config.limit.ends_early  # a line end may be text
+    if format_ == "txt":
+        is_whole = is_whole or config.document_per != "line" or decoding.is_wide(config.encoding)
+    return not is_whole and path.suffix.lower() not in COMPRESSED_SUFFIXES
 
 
 def text_bytes_of(path: Path, num_bytes: int, config: DocumentsConfig) -> int:
@@ -169,7 +159,7 @@ def declared_text_bytes(path: Path, num_bytes: int, config: DocumentsConfig) -> 
 def text_ranges(path: Path, range_bytes: int) -> tuple[Range, ...]:
     """Return ranges of a text file, all of one size, of `range_bytes` or less; none where it is
     compressed under a plain name."""
-    if is_compressed(path):
+    if decoding.is_compressed(path):
         return ()
     num_bytes = path.stat().st_size
     num_ranges = -(-num_bytes // range_bytes)
@@ -178,17 +168,17 @@ def text_ranges(path: Path, range_bytes: int) -> tuple[Range, ...]:
 
 
 def read_text(
-    path: Path, within: OpenRange | None, *, block_bytes: int, encoding: Encoding = "utf-8"
+    path: Path, within: OpenRange | None, *, block_bytes: int, encoding: decoding.Encoding = "utf-8"
 ) -> tuple[int, Iterator[bytes]]:
     """Return the byte at which a text begins, and the text in UTF-8, in blocks of about
     `block_bytes` or less; all of it, or a range. A byte order mark is not in it."""
     block_bytes = min(block_bytes, _BLOCK_BYTES)
-    byte_offset, blocks = 0, read_blocks(path, block_bytes=block_bytes)
+    byte_offset, blocks = 0, decoding.read_blocks(path, block_bytes=block_bytes)
     if within is not None:
         byte_offset, blocks = lines_within(path, within.range, block_bytes)
     if byte_offset == 0:
-        return as_utf8(blocks, encoding, path)
-    return byte_offset, blocks if encoding == "utf-8" else recoded(blocks, encoding)
+        return decoding.as_utf8(blocks, encoding, path)
+    return byte_offset, blocks if encoding == "utf-8" else decoding.recoded(blocks, encoding)
 
 
 def lines_within(path: Path, within: Range, block_bytes: int) -> tuple[int, Iterator[bytes]]:

@@ -11,16 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from tokflow.errors import ConfigError, first_five
+from tokflow.raw import globs
 from tokflow.raw.config import HUB, Pattern, RawConfig, read_pattern
-from tokflow.raw.globs import (
-    FILE,
-    FOLDER,
-    Matches,
-    find_below,
-    list_folder,
-    open_folders,
-    unescaped,
-)
 from tokflow.raw.hub_repository import HubFile, HubRepository, find_in_repository, list_repositories
 from tokflow.raw.remote import Validator
 from tokflow.raw.source_splits import Origin, folder_matches, repository_matches
@@ -167,7 +159,7 @@ def _matched(
         has_host = pattern.origin and len(folders) > 1  # with which keys begin then
         root = "" if has_host else posixpath.commonpath(folders[pattern.origin])
         for path, kind in sorted(matches.items()):
-            if kind != FILE:
+            if kind != globs.FILE:
                 left_out[pattern.url_of(path)] = kind
                 continue
             origin = origins[path]._asdict() if path in origins else {}
@@ -214,7 +206,7 @@ def check_outside(source: RawSource, store: Path | None) -> None:
 
 def _matches(
     pattern: Pattern, config: RawConfig, repository: HubRepository | None
-) -> tuple[Matches, dict[str, Origin]]:
+) -> tuple[globs.Matches, dict[str, Origin]]:
     """Return the files that match, those of the folders that do, and what else does; and what is
     known of the origin of some."""
     if pattern.is_dataset and repository is not None:
@@ -227,9 +219,9 @@ def _matches(
     if pattern.origin and repository is None and not pattern.is_glob:
         if pattern.below == ("",) and not pattern.is_web:
             raise _no_file(pattern, "a folder")
-        return {pattern.path: FILE}, {}
+        return {pattern.path: globs.FILE}, {}
     versions: dict[str, Validator] = {}
-    find: Callable[[str, Sequence[str]], Matches] = find_below
+    find: Callable[[str, Sequence[str]], globs.Matches] = globs.find_below
     if repository is not None:
         find = partial(find_in_repository, repository)
     elif pattern.origin:
@@ -239,15 +231,15 @@ def _matches(
     if pattern.is_glob or repository is not None:
         matches = find(pattern.folder, pattern.below)
     else:
-        matches = {pattern.path: FOLDER if Path(pattern.path).is_dir() else FILE}
-    if FOLDER in matches.values():
-        matches = open_folders(
+        matches = {pattern.path: globs.FOLDER if Path(pattern.path).is_dir() else globs.FILE}
+    if globs.FOLDER in matches.values():
+        matches = globs.open_folders(
             matches,
-            list_below=(lambda of: find(of, ("**",))) if pattern.origin else list_folder,
+            list_below=(lambda of: find(of, ("**",))) if pattern.origin else globs.list_folder,
             are_entered="**" in pattern.below[-2:],
         )
-    files = [path for path, kind in matches.items() if kind == FILE]
-    if repository is not None and matches.get(pattern.path, FILE) != FILE:
+    files = [path for path, kind in matches.items() if kind == globs.FILE]
+    if repository is not None and matches.get(pattern.path, globs.FILE) != globs.FILE:
         raise _no_file(pattern, matches[pattern.path])
     if not pattern.is_glob and not pattern.origin and files in ([], [pattern.path]):
         _check_file(pattern)
@@ -265,7 +257,7 @@ def _check_file(pattern: Pattern) -> None:
         raise _no_file(pattern, "a folder")
     if not path.exists():
         remedy = "correct the path"
-        if unescaped(pattern.text) != pattern.text:
+        if globs.unescaped(pattern.text) != pattern.text:
             remedy += "; a pattern has to be text, for a Path and `[*]` stand for themselves"
         raise _no_file(pattern, "no such file", remedy)
     if not path.is_file():
@@ -282,9 +274,11 @@ def _no_file(pattern: Pattern, found: str, remedy: str = "") -> ConfigError:
     )
 
 
-def _no_match(pattern: Pattern, there: Matches) -> ConfigError:
+def _no_match(pattern: Pattern, there: globs.Matches) -> ConfigError:
     """Return the error for a pattern that matches no file; `there`: what is in its folder."""
-    names = [posixpath.basename(path) + "/" * (kind == FOLDER) for path, kind in there.items()]
+    names = [
+        posixpath.basename(path) + "/" * (kind == globs.FOLDER) for path, kind in there.items()
+    ]
     is_empty = not pattern.origin and Path(pattern.folder).is_dir()
     remedy = "correct the pattern"
     if not pattern.origin and Path(pattern.path).exists():

@@ -20,18 +20,8 @@ from posixpath import basename
 from typing import Any, NamedTuple
 
 from tokflow.errors import ConfigError, RawFileError, first_five, nearest
+from tokflow.raw import globs
 from tokflow.raw.config import RawConfig
-from tokflow.raw.globs import (
-    FILE,
-    FOLDER,
-    FileFormat,
-    Matches,
-    escaped,
-    format_of_name,
-    is_ignored,
-    list_folder,
-    path_regex,
-)
 from tokflow.raw.hub_repository import CARD, HubFile, HubRepository, card_of
 from tokflow.raw.remote import Validator
 
@@ -57,7 +47,7 @@ _IGNORED = {
     "dummy_data.zip",
     "dataset_dict.json",
 }
-_FAVOURITES: tuple[FileFormat, ...] = ("parquet", "arrow", "jsonl", "csv", "txt", "tsv")
+_FAVOURITES: tuple[globs.FileFormat, ...] = ("parquet", "arrow", "jsonl", "csv", "txt", "tsv")
 """Formats: of two that as many files have the first is taken."""
 
 _DICT, _STATE = "dataset_dict.json", "state.json"
@@ -85,7 +75,7 @@ class Origin(NamedTuple):
 
 def repository_matches(
     repository: HubRepository, config: RawConfig
-) -> tuple[Matches, dict[str, Origin]]:
+) -> tuple[globs.Matches, dict[str, Origin]]:
     """Return the files of the config and the splits asked for, by `/org/name/path`, with the split
     and commit of each; other files that look like data have their reason as their kind.
 
@@ -96,7 +86,7 @@ def repository_matches(
     return _asked(splits, config, f"/{repository.name}", where, files)
 
 
-def folder_matches(folder: str, config: RawConfig) -> tuple[Matches, dict[str, Origin]]:
+def folder_matches(folder: str, config: RawConfig) -> tuple[globs.Matches, dict[str, Origin]]:
     """Return the files of a folder of this machine, as `repository_matches` those of a repository.
 
     A folder of `save_to_disk` names its files; any other folder is read as `load_dataset` reads
@@ -106,11 +96,11 @@ def folder_matches(folder: str, config: RawConfig) -> tuple[Matches, dict[str, O
     Raises: ConfigError; RawFileError for a folder that cannot be read.
     """
     where = f"raw.files {folder!r}"
-    below = {path[len(folder) + 1 :]: kind for path, kind in list_folder(folder).items()}
-    below = {path: kind for path, kind in below.items() if not is_ignored(path)}
-    files = [path for path, kind in below.items() if kind == FILE]
-    if not any(format_of_name(basename(path)) for path in files):
-        return {folder: FOLDER}, {}
+    below = {path[len(folder) + 1 :]: kind for path, kind in globs.list_folder(folder).items()}
+    below = {path: kind for path, kind in below.items() if not globs.is_ignored(path)}
+    files = [path for path, kind in below.items() if kind == globs.FILE]
+    if not any(globs.format_of_name(basename(path)) for path in files):
+        return {folder: globs.FOLDER}, {}
     splits = read_saved_splits(Path(folder), files, config.config)
     if splits is None:
         text = Path(folder, CARD).read_text(errors="replace") if CARD in files else ""
@@ -126,7 +116,7 @@ def folder_matches(folder: str, config: RawConfig) -> tuple[Matches, dict[str, O
                 remedy=f"write {folder}/* for all of its files, or a pattern for some",
             )
     matches, origins = _asked(splits, config, folder, where, {})
-    others = {f"{folder}/{path}": kind for path, kind in below.items() if kind != FILE}
+    others = {f"{folder}/{path}": kind for path, kind in below.items() if kind != globs.FILE}
     return others | matches, origins
 
 
@@ -136,7 +126,7 @@ def _asked(
     folder: str,
     where: str,
     of_hub: Mapping[str, HubFile],
-) -> tuple[Matches, dict[str, Origin]]:
+) -> tuple[globs.Matches, dict[str, Origin]]:
     """Return the files of the splits asked for, by their paths, which begin with `folder`."""
     origins: dict[str, Origin] = {}
     known = list(splits.files)
@@ -158,7 +148,7 @@ def _asked(
                     remedy="name one of them as raw.split",
                 )
     left_out = {f"{folder}/{path}": kind for path, kind in splits.left_out.items()}
-    return left_out | dict.fromkeys(origins, FILE), origins
+    return left_out | dict.fromkeys(origins, globs.FILE), origins
 
 
 def find_splits(
@@ -183,7 +173,9 @@ def find_splits(
     below = [path.removeprefix(within) for path in paths if path.startswith(within)]
     patterns = _patterns(fields.get("data_files"), below, where=where)
     found = {split: _matching(below, each) for split, each in patterns.items()}
-    formats = {path: format_of_name(basename(path)) for files in found.values() for path in files}
+    formats = {
+        path: globs.format_of_name(basename(path)) for files in found.values() for path in files
+    }
     num_files = Counter(formats[path] for files in found.values() for path in files)
     most = max(_FAVOURITES, key=lambda format_: num_files[format_])
     kept = {split: [of for of in files if formats[of] == most] for split, files in found.items()}
@@ -195,7 +187,7 @@ def find_splits(
     if not card.get("configs"):
         taken = {path for files in found.values() for path in files}
         others = (path for path in below if path not in taken and basename(path) not in _IGNORED)
-        left_out |= {path: OF_NO_SPLIT for path in others if format_of_name(basename(path))}
+        left_out |= {path: OF_NO_SPLIT for path in others if globs.format_of_name(basename(path))}
     if not any(kept.values()):
         raise ConfigError(
             where=where,
@@ -279,7 +271,7 @@ def _by_name(paths: Sequence[str]) -> _Patterns:
     sharded = sorted({match[1] for path in paths if (match := _SHARDED.fullmatch(path))})
     ends = "[0-9]" * 5
     of_shards = {
-        split: [f"data/{escaped(split)}-{ends}-of-{ends}*.*"]
+        split: [f"data/{globs.escaped(split)}-{ends}-of-{ends}*.*"]
         for split in (*_WORDS, *sharded)
         if split in sharded
     }
@@ -300,7 +292,7 @@ def _matching(paths: Sequence[str], patterns: Iterable[str]) -> tuple[str, ...]:
     """Return the paths that one of the patterns matches, each once, in the order of patterns."""
     found: dict[str, None] = {}
     for pattern in (each.removeprefix("./") for each in patterns):
-        matches, num_hidden = path_regex(f"/{pattern}").match, _num_hidden(pattern)
+        matches, num_hidden = globs.path_regex(f"/{pattern}").match, _num_hidden(pattern)
         ignored = _IGNORED - {basename(pattern)}
         for path in paths:
             if matches(f"/{path}") and _num_hidden(path) == num_hidden:

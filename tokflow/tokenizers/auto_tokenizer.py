@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import TokenizerError, shortened
+from tokflow.tokenizers import vocabulary
 from tokflow.tokenizers.engines.hugging_face import (
     JsonTokenizer,
     load_pretrained,
@@ -20,13 +21,6 @@ from tokflow.tokenizers.engines.hugging_face import (
 )
 from tokflow.tokenizers.patterns import describe_splitting, flat_steps
 from tokflow.tokenizers.tokenizer import END_OF_TEXT, scan_tokenizer_json
-from tokflow.tokenizers.vocabulary import (
-    AS_THEY_STAND,
-    class_name,
-    content_of,
-    listed_tokens,
-    special_fields,
-)
 
 STEPS_OF_CLASSES = {
     "CodeGenTokenizer": "gpt2",
@@ -45,7 +39,7 @@ def describe_rebuilt(folder: Path) -> str | None:
 
     Reads the two files and imports nothing.
     """
-    name = class_name(folder)
+    name = vocabulary.class_name(folder)
     of_class = STEPS_OF_CLASSES.get(name)
     fields = scan_tokenizer_json(folder)
     if of_class is None or not fields:
@@ -94,7 +88,7 @@ def check_added_tokens(folder: Path, name: str) -> None:
     matters = FLAGS if scan_tokenizer_json(folder).get("normalizer") else FLAGS[:-1]
     theirs = _added(loaded.added_tokens_decoder)
     # EOS and the like may be pieces of the vocabulary, and stay what they are in a text.
-    listed = {name for name, id_, _ in listed_tokens(folder) if id_ is not None}
+    listed = {name for name, id_, _ in vocabulary.listed_tokens(folder) if id_ is not None}
     theirs = {
         name: token
         for name, token in theirs.items()
@@ -120,13 +114,13 @@ def _added(decoder: Mapping[int, Any]) -> Added:
 
 def _doubts(folder: Path, library: JsonTokenizer, own: Added) -> Iterator[bool]:
     """Yield True for what the files say that may make other added tokens."""
-    listed, roles = [*listed_tokens(folder)], special_fields(folder)
+    listed, roles = [*vocabulary.listed_tokens(folder)], vocabulary.special_fields(folder)
     for name, id_, token in listed:
         is_piece = id_ is None and name not in own and library.id_in_model(name) is not None
         yield _is_other(token, own, id_) and not is_piece
     names = {name for name, id_, _ in listed if id_ is not None}
     yield "added_tokens_decoder" in roles and names != own.keys()
-    if (of_class := class_name(folder)) not in AS_THEY_STAND:
+    if (of_class := vocabulary.class_name(folder)) not in vocabulary.AS_THEY_STAND:
         has_defaults = of_class in OF_END_OF_TEXT and not _is_other(END_OF_TEXT, own, None)
         yield not has_defaults and any(role not in roles for role in ROLES)
         # Such a class may number them anew: in their order, behind the vocabulary.
@@ -138,7 +132,7 @@ def _doubts(folder: Path, library: JsonTokenizer, own: Added) -> Iterator[bool]:
 def _is_other(token: object, own: Added, id_: int | None) -> bool:
     """Return whether a token that a file names is none of the added ones, or another; one that is
     named without its flags becomes special."""
-    known = own.get(content_of(token) or "")
+    known = own.get(vocabulary.content_of(token) or "")
     if known is None or id_ not in (None, known[0]):
         return True
     flags = {"special": True, **(token if isinstance(token, dict) else {})}

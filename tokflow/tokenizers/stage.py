@@ -17,17 +17,10 @@ from tokflow.store.config import expanded
 from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.versions import known_changes
+from tokflow.tokenizers import hub, vocabulary
 from tokflow.tokenizers.auto_tokenizer import check_added_tokens
 from tokflow.tokenizers.engines.hugging_face import holds_code
 from tokflow.tokenizers.engines.reference import MODEL_NAME, reference_of
-from tokflow.tokenizers.hub import (
-    download_tokenizer,
-    facts_of_model_file,
-    files_to_take,
-    make_with_transformers,
-    refuse_code,
-    refused_name,
-)
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
     GENERATION_NAME,
@@ -40,14 +33,6 @@ from tokflow.tokenizers.tokenizer import (
     write_encoding,
 )
 from tokflow.tokenizers.training import train_tokenizer
-from tokflow.tokenizers.vocabulary import (
-    Facts,
-    facts_of_json,
-    facts_of_sentencepiece,
-    facts_of_tiktoken,
-    facts_of_transformers,
-    shown,
-)
 
 TOKENIZER_VERSION = 2
 """Raised when the same origin would be saved as other bytes."""
@@ -142,7 +127,7 @@ class TokenizerSource:
             beside = [path.parent / name for name in companions if self.config.kind == "file"]
             return [path, *(file for file in beside if file.is_file())]
         names = [file.name for file in path.iterdir() if file.is_file()] if path.is_dir() else []
-        taken = files_to_take(names, trust_remote_code=self.config.trust_remote_code)
+        taken = hub.files_to_take(names, trust_remote_code=self.config.trust_remote_code)
         if taken:
             return [path / name for name in taken]
         state = "is empty" if path.is_dir() else "is missing"
@@ -256,8 +241,8 @@ def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str, reci
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def _make_bytes(source: TokenizerSource, folder: Path) -> Facts:
-    return Facts(
+def _make_bytes(source: TokenizerSource, folder: Path) -> vocabulary.Facts:
+    return vocabulary.Facts(
         vocab_size=258,
         special_tokens={},  # no text can spell an id past 255
         added_tokens={name.decode(): id_ for id_, name in BYTES_ENDS.items()},
@@ -267,7 +252,7 @@ def _make_bytes(source: TokenizerSource, folder: Path) -> Facts:
     )
 
 
-def _make_tiktoken(source: TokenizerSource, folder: Path) -> Facts:
+def _make_tiktoken(source: TokenizerSource, folder: Path) -> vocabulary.Facts:
     import tiktoken
 
     name, known = str(source.config.name), tiktoken.list_encoding_names()
@@ -281,10 +266,10 @@ def _make_tiktoken(source: TokenizerSource, folder: Path) -> Facts:
                 found=repr(name),
                 remedy=nearest(name, known) or "name one of them",
             ) from error
-        raise refused_name(
+        raise hub.refused_name(
             name,
             "its files on the network or in TIKTOKEN_CACHE_DIR",
-            shown(error),
+            vocabulary.shown(error),
             "fetch them once where there is a network; later runs use the copy in the store",
         ) from error
     write_encoding(
@@ -294,10 +279,10 @@ def _make_tiktoken(source: TokenizerSource, folder: Path) -> Facts:
         pattern=encoding._pat_str,
         special_tokens=encoding._special_tokens,
     )
-    return facts_of_tiktoken(folder)
+    return vocabulary.facts_of_tiktoken(folder)
 
 
-def _make_published(source: TokenizerSource, folder: Path) -> Facts:
+def _make_published(source: TokenizerSource, folder: Path) -> vocabulary.Facts:
     config, name = source.config, str(source.config.name)
     fetched: dict[str, Any] = {}
     if source.is_local:
@@ -306,12 +291,12 @@ def _make_published(source: TokenizerSource, folder: Path) -> Facts:
             saved = folder / ("tokenizer.json" if is_json else file.name)
             saved.write_bytes(file.read_bytes())
     else:
-        commit = download_tokenizer(
+        commit = hub.download_tokenizer(
             name, config.revision, folder, trust_remote_code=config.trust_remote_code
         )
         fetched = {"hub_id": name, "commit": commit}
     if (folder / "tokenizer.json").is_file():
-        facts = facts_of_json(folder, fetched)
+        facts = vocabulary.facts_of_json(folder, fetched)
         check_added_tokens(folder, name)
         return facts
     if config.kind == "file":
@@ -321,27 +306,29 @@ def _make_published(source: TokenizerSource, folder: Path) -> Facts:
             found="a folder without",
             remedy="set tokenizer.kind: huggingface, which converts other files",
         )
-    refuse_code(folder, name=name, trust_remote_code=config.trust_remote_code)
+    hub.refuse_code(folder, name=name, trust_remote_code=config.trust_remote_code)
     if not holds_code(folder):
-        facts_of_model = facts_of_model_file(folder, name=name, pattern=config.named_pattern)
+        facts_of_model = hub.facts_of_model_file(folder, name=name, pattern=config.named_pattern)
         if facts_of_model is not None:
             return dataclasses.replace(facts_of_model, origin=fetched)
-    make_with_transformers(folder, name=name, trust_remote_code=config.trust_remote_code)
+    hub.make_with_transformers(folder, name=name, trust_remote_code=config.trust_remote_code)
     if (folder / "tokenizer.json").is_file():
-        return facts_of_json(folder, fetched)
-    return facts_of_transformers(folder, trust_remote_code=config.trust_remote_code, origin=fetched)
+        return vocabulary.facts_of_json(folder, fetched)
+    return vocabulary.facts_of_transformers(
+        folder, trust_remote_code=config.trust_remote_code, origin=fetched
+    )
 
 
-def _make_sentencepiece(source: TokenizerSource, folder: Path) -> Facts:
+def _make_sentencepiece(source: TokenizerSource, folder: Path) -> vocabulary.Facts:
     found = "a folder"
     if not source.path.is_dir():
         [path] = source.local_files()
         (folder / MODEL_NAME).write_bytes(path.read_bytes())
         try:
-            return facts_of_sentencepiece(folder)
+            return vocabulary.facts_of_sentencepiece(folder)
         except ValueError as error:
-            found = shown(error)
-    raise refused_name(
+            found = vocabulary.shown(error)
+    raise hub.refused_name(
         source.config.name,
         "a .model file that SentencePiece has made",
         found,
@@ -350,14 +337,14 @@ def _make_sentencepiece(source: TokenizerSource, folder: Path) -> Facts:
     )
 
 
-def _make_trained(source: TokenizerSource, folder: Path) -> Facts:
+def _make_trained(source: TokenizerSource, folder: Path) -> vocabulary.Facts:
     config, documents = source.config, source.documents.for_training
     seen = train_tokenizer(source.raw_files, documents, config, folder / "tokenizer.json")
     first = next(iter(config.special_tokens), None)
-    return dataclasses.replace(facts_of_json(folder, seen), eos_token=first)
+    return dataclasses.replace(vocabulary.facts_of_json(folder, seen), eos_token=first)
 
 
-MAKERS: dict[Kind, Callable[[TokenizerSource, Path], Facts]] = {
+MAKERS: dict[Kind, Callable[[TokenizerSource, Path], vocabulary.Facts]] = {
     "bytes": _make_bytes,
     "file": _make_published,
     "huggingface": _make_published,

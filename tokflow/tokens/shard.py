@@ -19,15 +19,8 @@ from tokflow.store.tables import read_table, repeated, to_arrow, to_numpy, to_te
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.chat.template import stop_tokens
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokens import shard_files
 from tokflow.tokens.loss_mask import TokenBatch
-from tokflow.tokens.shard_files import (
-    DOCUMENTS_NAME,
-    KEPT_NAME,
-    LOSS_MASK_NAME,
-    TOKENS_NAME,
-    may_have_segments,
-    segment_name,
-)
 from tokflow.tokens.token_source import TokenSource, mapped
 
 TOKENS_VERSION = 5
@@ -61,7 +54,7 @@ class TokenShard(InStore):
     def has_loss_mask(self) -> bool:
         """True if only some tokens are supervised: the documents are chats."""
         files = {*self.manifest.files, *self.manifest.dropped}
-        return self.names(LOSS_MASK_NAME)[0] in files
+        return self.names(shard_files.LOSS_MASK_NAME)[0] in files
 
     @property
     def origins(self) -> "Origins":
@@ -82,16 +75,16 @@ class TokenShard(InStore):
     def names(self, name: str) -> list[str]:
         """Return the names of a file in all segments; `[name]` for a shard that is one segment."""
         segments = range(len(self.manifest.details.get("segments", [])))
-        return [segment_name(name, number) for number in segments] or [name]
+        return [shard_files.segment_name(name, number) for number in segments] or [name]
 
     def tokens(self, *, is_lazy: bool = False) -> TokenSource:
         """Return the token ids, memory-mapped read-only; (num_tokens,). `is_lazy`: for a `read` of
         few of them, so that of large files at a URL no more comes."""
-        return self._source(TOKENS_NAME, self.dtype, is_lazy=is_lazy)
+        return self._source(shard_files.TOKENS_NAME, self.dtype, is_lazy=is_lazy)
 
     def loss_mask(self) -> TokenSource:
         """Return the loss mask of chats, memory-mapped read-only, uint8: 1 is supervised."""
-        return self._source(LOSS_MASK_NAME, np.dtype(np.uint8))
+        return self._source(shard_files.LOSS_MASK_NAME, np.dtype(np.uint8))
 
     def check_tokens(self) -> None:
         """Raise MissingOutputError where the tokens were dropped."""
@@ -114,7 +107,7 @@ class TokenShard(InStore):
         """Return documents.parquet, one row per document in the order of files and rows, and all
         of it again for each further pass of a mixture."""
         tables, bases = [], dict.fromkeys(COUNTED_FROM, 0)
-        for name, counts in zip(self.names(DOCUMENTS_NAME), self.segments, strict=True):
+        for name, counts in zip(self.names(shard_files.DOCUMENTS_NAME), self.segments, strict=True):
             tables.append(_moved(read_table(self.stored.file(name), columns), bases))
             for column, num in COUNTED_FROM.items():
                 bases[column] += counts.get(num, 0)
@@ -129,7 +122,7 @@ class TokenShard(InStore):
 
     def kept_columns(self) -> pa.Table:
         """Return kept_columns.parquet, one row per document in the order of files and rows."""
-        tables = [read_table(self.stored.file(of)) for of in self.names(KEPT_NAME)]
+        tables = [read_table(self.stored.file(of)) for of in self.names(shard_files.KEPT_NAME)]
         return pa.concat_tables(tables * self.num_passes)
 
 
@@ -221,7 +214,7 @@ def tokens_recipe(
     made some are other shards than those of the reference. Without a raw file and a tokenizer: what
     the config and the code decide of any file's.
     """
-    is_in_ranges = raw is not None and may_have_segments(raw, documents)
+    is_in_ranges = raw is not None and shard_files.may_have_segments(raw, documents)
     has_special = tokenizer is None or bool(tokenizer.special_tokens)
     is_control = config.special_tokens_in_text == "control" and has_special
     is_wrong = tokenizer is not None and tokenizer.verdict is not None

@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 
 from tokflow.documents import DocumentsConfig, DocumentSource, Reject
 from tokflow.documents.formats.txt import cut, separator_of
-from tokflow_tests.reading import (
-    LINES,
-    PLAIN,
-    read,
-    read_documents,
-    rows_in,
-    texts_in,
-    write_records,
-    write_table,
-)
+from tokflow_tests import reading
 
 AWKWARD = [
     "plain",
@@ -48,7 +39,7 @@ def as_table(made: Callable[[list[str]], pa.Table]) -> Callable[[list[str], Path
 
     def write(texts: list[str], path: Path) -> None:
         try:
-            write_table(path, made(texts), rows=4)
+            reading.write_table(path, made(texts), rows=4)
         except pa.ArrowNotImplementedError:  # pyarrow 19 has views of strings and writes none
             pytest.skip(f"pyarrow {pa.__version__} does not write them")
 
@@ -103,28 +94,28 @@ QUOTED = DocumentsConfig(quoting="double")
 
 Case = tuple[str, Callable[..., None], dict[str, object], DocumentsConfig, list[str]]
 CASES: dict[str, Case] = {
-    "parquet string": ("a.parquet", column_of(STRING), {}, PLAIN, AWKWARD),
-    "parquet large_string": ("a.parquet", column_of(LARGE), {}, PLAIN, AWKWARD),
-    "parquet string_view": ("a.parquet", column_of(VIEW), {}, PLAIN, AWKWARD),
-    "parquet binary": ("a.parquet", column_of(pa.binary()), {}, PLAIN, AWKWARD),
-    "parquet large_binary": ("a.parquet", column_of(pa.large_binary()), {}, PLAIN, AWKWARD),
-    "parquet dictionary": ("a.parquet", column_of(CODES), {}, PLAIN, AWKWARD),
+    "parquet string": ("a.parquet", column_of(STRING), {}, reading.PLAIN, AWKWARD),
+    "parquet large_string": ("a.parquet", column_of(LARGE), {}, reading.PLAIN, AWKWARD),
+    "parquet string_view": ("a.parquet", column_of(VIEW), {}, reading.PLAIN, AWKWARD),
+    "parquet binary": ("a.parquet", column_of(pa.binary()), {}, reading.PLAIN, AWKWARD),
+    "parquet large_binary": ("a.parquet", column_of(pa.large_binary()), {}, reading.PLAIN, AWKWARD),
+    "parquet dictionary": ("a.parquet", column_of(CODES), {}, reading.PLAIN, AWKWARD),
     "parquet nested": ("a.parquet", as_table(nested), {}, NESTED, AWKWARD),
     "parquet dots in the name": ("a.parquet", as_table(dotted), {}, NESTED, AWKWARD),
-    "arrow file": ("a.arrow", column_of(STRING), {}, PLAIN, AWKWARD),
-    "arrow stream": ("a.ipc", column_of(LARGE), {}, PLAIN, AWKWARD),
-    "arrow string_view": ("a.feather", column_of(VIEW), {}, PLAIN, AWKWARD),
-    "arrow dictionary": ("a.arrow", column_of(CODES), {}, PLAIN, AWKWARD),
-    "jsonl": ("a.jsonl", write_jsonl, {}, PLAIN, AWKWARD),
-    "jsonl escaped": ("a.json", write_jsonl, {"ascii_only": True}, PLAIN, AWKWARD),
-    "jsonl CRLF": ("a.JSONL", write_jsonl, {"end": "\r\n"}, PLAIN, AWKWARD),
-    "jsonl blank lines": ("a.jsonl", write_jsonl, {"end": "\n \t\n"}, PLAIN, AWKWARD),
+    "arrow file": ("a.arrow", column_of(STRING), {}, reading.PLAIN, AWKWARD),
+    "arrow stream": ("a.ipc", column_of(LARGE), {}, reading.PLAIN, AWKWARD),
+    "arrow string_view": ("a.feather", column_of(VIEW), {}, reading.PLAIN, AWKWARD),
+    "arrow dictionary": ("a.arrow", column_of(CODES), {}, reading.PLAIN, AWKWARD),
+    "jsonl": ("a.jsonl", write_jsonl, {}, reading.PLAIN, AWKWARD),
+    "jsonl escaped": ("a.json", write_jsonl, {"ascii_only": True}, reading.PLAIN, AWKWARD),
+    "jsonl CRLF": ("a.JSONL", write_jsonl, {"end": "\r\n"}, reading.PLAIN, AWKWARD),
+    "jsonl blank lines": ("a.jsonl", write_jsonl, {"end": "\n \t\n"}, reading.PLAIN, AWKWARD),
     "jsonl nested": ("a.jsonl", write_nested_jsonl, {}, NESTED, AWKWARD),
-    "csv": ("a.csv", write_csv, {}, PLAIN, AWKWARD),
-    "csv LF": ("a.csv", write_csv, {"dialect": "unix"}, PLAIN, AWKWARD),
-    "csv BOM": ("a.csv", write_csv, {"bom": "\ufeff"}, PLAIN, AWKWARD),
+    "csv": ("a.csv", write_csv, {}, reading.PLAIN, AWKWARD),
+    "csv LF": ("a.csv", write_csv, {"dialect": "unix"}, reading.PLAIN, AWKWARD),
+    "csv BOM": ("a.csv", write_csv, {"bom": "\ufeff"}, reading.PLAIN, AWKWARD),
     "tsv": ("a.tsv", write_csv, {"dialect": "excel-tab"}, QUOTED, AWKWARD),
-    "txt line": ("a.txt", write_separated, {"separator": "\n"}, LINES, ONE_LINE),
+    "txt line": ("a.txt", write_separated, {"separator": "\n"}, reading.LINES, ONE_LINE),
     "txt separator": ("a.txt", write_separated, {"separator": "<|end|>"}, SEPARATED, AWKWARD),
 }
 
@@ -136,10 +127,10 @@ def test_what_is_read_is_what_was_written(name: str, batch_bytes: int, tmp_path:
     path = tmp_path / file_name
     write(texts, path, **options)
 
-    batches = read(path, config, batch_bytes=batch_bytes)
+    batches = reading.read(path, config, batch_bytes=batch_bytes)
 
-    assert texts_in(batches) == texts
-    assert rows_in(batches) == list(range(len(texts)))
+    assert reading.texts_in(batches) == texts
+    assert reading.rows_in(batches) == list(range(len(texts)))
     assert [n for batch in batches for n in batch.num_chars.tolist()] == list(map(len, texts))
     for batch in batches:
         batch.texts.validate(full=True)
@@ -152,11 +143,11 @@ def test_what_is_read_is_what_was_written(name: str, batch_bytes: int, tmp_path:
 @pytest.mark.parametrize(
     ("content", "config", "texts"),
     [
-        (b"", PLAIN, [""]),
-        (b"", LINES, []),
-        (b"\n", LINES, [""]),
-        (b"a\n\nb", LINES, ["a", "", "b"]),
-        (b"a\r\nb\r", LINES, ["a\r", "b\r"]),
+        (b"", reading.PLAIN, [""]),
+        (b"", reading.LINES, []),
+        (b"\n", reading.LINES, [""]),
+        (b"a\n\nb", reading.LINES, ["a", "", "b"]),
+        (b"a\r\nb\r", reading.LINES, ["a\r", "b\r"]),
         (b"", SEPARATED, []),
         (b"<|end|>", SEPARATED, [""]),
         (b"a<|end|><|end|>b", SEPARATED, ["a", "", "b"]),
@@ -168,7 +159,7 @@ def test_the_last_empty_piece_of_a_txt_file_is_no_document(
     path = tmp_path / "a.txt"
     path.write_bytes(content)
 
-    assert texts_in(read(path, config)) == texts
+    assert reading.texts_in(reading.read(path, config)) == texts
 
 
 def test_a_txt_file_beside_files_of_two_columns_has_one_text_a_line(tmp_path: Path):
@@ -176,7 +167,7 @@ def test_a_txt_file_beside_files_of_two_columns_has_one_text_a_line(tmp_path: Pa
 
     config = DocumentsConfig(text=("a", "b"), document_per="separator", separator="\n")
 
-    assert texts_in(read(tmp_path / "a.txt", config)) == ["ab", "cd", "ef"]
+    assert reading.texts_in(reading.read(tmp_path / "a.txt", config)) == ["ab", "cd", "ef"]
 
 
 def test_several_columns_give_one_document_each_in_the_order_named(tmp_path: Path):
@@ -184,11 +175,11 @@ def test_several_columns_give_one_document_each_in_the_order_named(tmp_path: Pat
     config = DocumentsConfig(text=("b", "a"))
 
     for suffix in ("jsonl", "parquet", "csv"):
-        path = write_records(tmp_path / f"x.{suffix}", records)
-        batches = read(path, config)
+        path = reading.write_records(tmp_path / f"x.{suffix}", records)
+        batches = reading.read(path, config)
 
-        assert texts_in(batches) == ["b0", "a0", "b1", "a1"], path
-        assert rows_in(batches) == [0, 1, 2, 3], path
+        assert reading.texts_in(batches) == ["b0", "a0", "b1", "a1"], path
+        assert reading.rows_in(batches) == [0, 1, 2, 3], path
 
 
 JOINED = DocumentsConfig(text=("body", "title"), join=" -- ", on_bad_document="reject")
@@ -200,12 +191,12 @@ def test_columns_that_are_joined_give_one_document_in_the_order_named(
     suffix: str, batch_bytes: int, tmp_path: Path
 ):
     records = [{"title": "One", "body": "größe"}, {"title": "", "body": ""}]
-    path = write_records(tmp_path / f"a{suffix}", records)
+    path = reading.write_records(tmp_path / f"a{suffix}", records)
 
-    batches = read(path, JOINED, batch_bytes=batch_bytes)
+    batches = reading.read(path, JOINED, batch_bytes=batch_bytes)
 
-    assert texts_in(batches) == ["größe -- One", " -- "]
-    assert rows_in(batches) == [0, 1]
+    assert reading.texts_in(batches) == ["größe -- One", " -- "]
+    assert reading.rows_in(batches) == [0, 1]
     assert [num for batch in batches for num in batch.num_chars.tolist()] == [12, 4]
     assert all(batch.loss_spans is None for batch in batches)
 
@@ -216,11 +207,11 @@ def test_a_record_with_a_null_column_is_one_bad_document(suffix: str, tmp_path: 
     records = [good, {**good, "title": None}, good, {"title": None, "body": None}, good]
     rejects: list[Reject] = []
 
-    batches = read(
-        write_records(tmp_path / f"a{suffix}", records), JOINED, on_reject=rejects.append
+    batches = reading.read(
+        reading.write_records(tmp_path / f"a{suffix}", records), JOINED, on_reject=rejects.append
     )
 
-    assert (rows_in(batches), texts_in(batches)) == ([0, 2, 4], ["y -- x"] * 3)
+    assert (reading.rows_in(batches), reading.texts_in(batches)) == ([0, 2, 4], ["y -- x"] * 3)
     assert [reject.row for reject in rejects] == [1, 3]
     assert all("found null" in reject.reason for reject in rejects)
 
@@ -230,10 +221,10 @@ def test_a_null_struct_is_a_bad_document_and_the_other_column_of_its_record_is_n
     pq.write_table(table, tmp_path / "x.parquet")
     config = DocumentsConfig(text=("m.x", "y"), on_bad_document="reject")
 
-    batches = read(tmp_path / "x.parquet", config)
+    batches = reading.read(tmp_path / "x.parquet", config)
 
-    assert texts_in(batches) == ["0", "a", "b", "2", "c"]
-    assert rows_in(batches) == [0, 1, 3, 4, 5]
+    assert reading.texts_in(batches) == ["0", "a", "b", "2", "c"]
+    assert reading.rows_in(batches) == [0, 1, 3, 4, 5]
 
 
 # Batches
@@ -242,12 +233,12 @@ def test_a_null_struct_is_a_bad_document_and_the_other_column_of_its_record_is_n
 def test_a_batch_is_of_about_batch_bytes_however_little_is_read_at_once(tmp_path: Path):
     texts = [f"{n} " + "é" * 49_000 for n in range(90)]
     write_jsonl(texts, tmp_path / "a.jsonl")
-    write_table(tmp_path / "a.parquet", pa.table({"text": texts}), rows=90)
+    reading.write_table(tmp_path / "a.parquet", pa.table({"text": texts}), rows=90)
 
     for name in ("a.jsonl", "a.parquet"):
-        batches = read(tmp_path / name, PLAIN, batch_bytes=2_000_000)
+        batches = reading.read(tmp_path / name, reading.PLAIN, batch_bytes=2_000_000)
 
-        assert texts_in(batches) == texts
+        assert reading.texts_in(batches) == texts
         sizes = [batch.texts.nbytes for batch in batches]
         assert min(sizes[:-1]) >= 1_500_000, name
         assert max(sizes) <= 3_000_000, name
@@ -260,7 +251,9 @@ def test_a_row_group_is_never_in_memory_whole(tmp_path: Path):
     assert pq.ParquetFile(path).num_row_groups == 1
     before = pa.total_allocated_bytes()
 
-    peak = max(pa.total_allocated_bytes() - before for _ in read_documents(path, PLAIN))
+    peak = max(
+        pa.total_allocated_bytes() - before for _ in reading.read_documents(path, reading.PLAIN)
+    )
 
     assert peak < 10_000_000 < table.nbytes
 

@@ -37,8 +37,7 @@ from tokflow.documents.batch import (
 from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
 from tokflow.documents.decoding import read_blocks
 from tokflow.documents.formats import RECORDS, Columns
-from tokflow.documents.formats.json_array import ElementBatch, cut_records
-from tokflow.documents.formats.txt import LineBatch, count_before
+from tokflow.documents.formats.txt import LineBatch, count_before, cut_records
 from tokflow.documents.ranges import Before, OpenRange, Range, read_text, text_ranges
 from tokflow.errors import ConfigError
 from tokflow.store.tables import texts_of
@@ -172,7 +171,7 @@ def _documents(
     byte_offset, blocks = read_text(path, within, block_bytes=batch_bytes)
     max_bytes = config.limit.document_bytes
 
-    def parse_lines(batch: LineBatch | ElementBatch) -> ParsedBatch:
+    def parse_lines(batch: LineBatch) -> ParsedBatch:
         if batch.is_too_large:
             return all_bad(too_large(config.limit), [batch.place(0)] * num_each)
         place: Callable[[int], Place] = batch.place
@@ -245,7 +244,7 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
 
 
 def _line_by_line(
-    batch: LineBatch | ElementBatch, fields: list[_Field], num_each: int
+    batch: LineBatch, fields: list[_Field], num_each: int
 ) -> tuple[list[list[Any]], Callable[[int], Place], dict[int, Problem]]:
     """Return the columns of lines, some of which are blank or bad, and the place and the problem of
     each record."""

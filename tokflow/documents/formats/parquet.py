@@ -10,16 +10,7 @@ import pyarrow as pa
 
 from tokflow.documents.batch import ParsedBatch, all_bad, too_large
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.formats import Columns
-from tokflow.documents.formats.arrow import (
-    RemoteSource,
-    columns_in,
-    damaged_error,
-    documents_in,
-    find_columns,
-    open_source,
-    undamaged,
-)
+from tokflow.documents.formats import Columns, arrow
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
 
 _READ_BUFFER_BYTES = 1024 * 1024
@@ -40,8 +31,8 @@ def read(
     """Yield the documents of the file, a few pages at once, not of row groups."""
     import pyarrow.parquet as pq  # which imports ssl and every file system
 
-    with undamaged(path):
-        source = open_source(path)
+    with arrow.undamaged(path):
+        source = arrow.open_source(path)
         file = pq.ParquetFile(
             source,
             pre_buffer=False,
@@ -49,17 +40,17 @@ def read(
             page_checksum_verification=True,
         )
     with file:
-        columns = find_columns(file.schema_arrow, config, path)
+        columns = arrow.find_columns(file.schema_arrow, config, path)
         every = range(file.metadata.num_row_groups)
         kept = every if within is None else every[within.range.start : within.range.stop]
-        if isinstance(source, RemoteSource) and within is not None:
+        if isinstance(source, arrow.RemoteSource) and within is not None:
             source.stop_reading_ahead(_end_of(file.metadata.row_group(index) for index in kept))
         for is_too_large, some in groupby(kept, partial(_is_too_large, file, config)):
             if is_too_large:
                 yield all_bad(too_large(config.limit), [(None, None) for _ in some])
                 continue
             batches = _record_batches(file, path, list(config.columns), batch_bytes, some)
-            yield from documents_in(batches, columns, config, path)
+            yield from arrow.documents_in(batches, columns, config, path)
 
 
 def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
@@ -81,12 +72,12 @@ def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
 
 def columns_of(path: Path, config: DocumentsConfig) -> Columns:
     """Return the columns of the schema."""
-    return columns_in(_read_metadata(path).schema.to_arrow_schema())
+    return arrow.columns_in(_read_metadata(path).schema.to_arrow_schema())
 
 
 def check_columns(path: Path, config: DocumentsConfig) -> None:
     """Raise ConfigError unless the file has the columns of `config`."""
-    find_columns(_read_metadata(path).schema.to_arrow_schema(), config, path)
+    arrow.find_columns(_read_metadata(path).schema.to_arrow_schema(), config, path)
 
 
 def _row_groups(path: Path) -> list[Any]:
@@ -97,7 +88,7 @@ def _row_groups(path: Path) -> list[Any]:
 def _read_metadata(path: Path) -> Any:
     import pyarrow.parquet as pq
 
-    with undamaged(path), open_source(path) as source:
+    with arrow.undamaged(path), arrow.open_source(path) as source:
         return pq.read_metadata(source)
 
 
@@ -138,7 +129,7 @@ def _record_batches(
             chunks = map(row_group.column, range(row_group.num_columns))
             at_once = 1 if any(chunk.has_dictionary_page for chunk in chunks) else most
         num_rows = 0
-        with undamaged(path):
+        with arrow.undamaged(path):
             for batch, used in _decoded(file, index, names, min(most, at_once or most), most):
                 num_rows += len(batch)
                 yield batch
@@ -146,7 +137,7 @@ def _record_batches(
                 at_once = at_once and used
         if num_rows != row_group.num_rows:
             expected = f"{row_group.num_rows:,} rows in row group {index}"
-            raise damaged_error(path, found=f"{num_rows:,}", expected=expected)
+            raise arrow.damaged_error(path, found=f"{num_rows:,}", expected=expected)
 
 
 def _decoded(

@@ -1,22 +1,25 @@
-"""Text files, cut at separators. Documents of txt: the whole file, its lines, or the texts between
-separators. Every byte is text, except a byte order mark at the start."""
+"""Text files, cut at separators or into the elements of a JSON array. Documents of txt: the whole
+file, its lines, or the texts between separators. Every byte is text but a byte order mark at the
+start."""
 
+import codecs
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 from pathlib import Path
 
 import pyarrow as pa
 
-from tokflow.documents.batch import ParsedBatch, all_bad, parse, too_large
+from tokflow.documents.batch import ParsedBatch, Place, all_bad, excerpt, parse, too_large
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.decoding import as_utf8
+from tokflow.documents.decoding import as_utf8, refuse_other_kinds
 from tokflow.documents.formats import Columns
 from tokflow.documents.ranges import Before, OpenRange, Range, lines_within, read_text, text_ranges
-from tokflow.errors import ConfigError
+from tokflow.errors import BadContentError, ConfigError
 from tokflow.store.tables import texts_of
 
 _COUNT_BYTES = 2 * 1024 * 1024
@@ -24,7 +27,7 @@ _COUNT_BYTES = 2 * 1024 * 1024
 
 @dataclass(frozen=True)
 class LineBatch:
-    """Consecutive lines of a stream, or texts between other separators."""
+    """Consecutive lines of a stream, texts between other separators, or elements of an array."""
 
     separator: "bytes | re.Pattern[bytes]"
     first: int
@@ -38,23 +41,27 @@ class LineBatch:
     stream that has none."""
     is_too_large: bool = False
     """True if this stands for one line that is larger than lines may be."""
+    known_places: Sequence[Place] = ()
+    """The line and byte of each element of an array; of lines they are counted when asked for."""
 
-    def place(self, index: int) -> tuple[int | None, int]:
+    def place(self, index: int) -> Place:
         """Return the line, from 1, and the byte offset of a text; no line where a separator of
         another kind ends texts."""
-        line = self.first + index + 1 if self.separator == b"\n" else None
-        return line, self._offsets[index]
+        return self.places[index]
 
     def release(self) -> None:
         """Free the lines, once their places are known."""
-        if self._offsets:
+        if self.places:
             self.lines.clear()
 
     @cached_property
-    def _offsets(self) -> list[int]:
-        pairs = zip(self.lines, self.ends, strict=False)
-        sizes = (len(line) + len(end) for line, end in pairs)
-        return list(accumulate(sizes, initial=self.byte_offset))
+    def places(self) -> Sequence[Place]:
+        """The place of each line."""
+        if self.known_places:
+            return self.known_places
+        sizes = (len(line) + len(end) for line, end in zip(self.lines, self.ends, strict=False))
+        offsets = enumerate(accumulate(sizes, initial=self.byte_offset), self.first + 1)
+        return [(line if self.separator == b"\n" else None, offset) for line, offset in offsets]
 
 
 def read(
@@ -207,12 +214,11 @@ def _within(found: LineBatch, max_bytes: int) -> Iterator[LineBatch]:
         range(len(found.lines)), lambda index: len(found.lines[index]) > max_bytes
     ):
         for indices in ([index] for index in alike) if is_too_large else [list(alike)]:
-            _, byte_offset = found.place(indices[0])
             kept = slice(0, 0) if is_too_large else slice(indices[0], indices[-1] + 1)
             yield replace(
                 found,
                 first=found.first + indices[0],
-                byte_offset=byte_offset,
+                byte_offset=found.place(indices[0])[1] or 0,
                 lines=found.lines[kept],
                 ends=found.ends[kept],
                 is_too_large=is_too_large,
@@ -235,3 +241,142 @@ def count_before(
             num_blank += sum(1 for line in batch.lines if not line.strip(blank))
     num_each = 1 if blank is None else config.documents_per_record
     return Before(num_lines, (num_lines - num_blank) * num_each)
+
+
+_BLANKS = " \t\r\n"
+_LOOKED_AT_BYTES = 4096
+"""Bytes of a text from which its kind is known."""
+_VALUE, _AFTER = re.compile(r"[^ \t\r\n,]"), re.compile(r"[^ \t\r\n]")
+_CUT_CHARS = 16
+"""Characters at the end of what was read that can be the beginning of a literal or an escape."""
+_DECODER = json.JSONDecoder(strict=False, parse_int=str, parse_float=str)
+ELEMENT_BYTES = 200_000_000
+"""Most bytes of an element of an array; records that are larger belong on lines of their own."""
+
+_START_OF_ARRAY = re.compile(
+    rb"\[\s*(?:[^\sA-Za-z]|tru|fal|nul|(?:t|tr|f|fa|n|nu)?\Z)"  # or else a line, as [INFO]
+)
+_LINE_BEFORE_OTHERS = re.compile(rb"\[[^\n]*\][ \t\r]*\n\s*[^\s,\[\]}]")
+"""A line that no array goes on behind, as [1, 2] before an object."""
+_OBJECT_OF_LINES = re.compile(rb'\{[ \t\r]*\n\s*"')
+
+
+def cut_records(
+    blocks: Iterable[bytes],
+    path: Path,
+    *,
+    max_bytes: int,
+    byte_offset: int = 0,
+    within: OpenRange | None = None,
+) -> Iterator[LineBatch]:
+    """Yield the lines of a JSON text, with their ends, or the elements where all of it is one
+    array; as `cut` does, no more than a block or an element in memory, as Python's objects too.
+
+    Elements are found by Python's json: one that is no JSON ends the file with an error, and NaN,
+    which that takes, is left to the reader.
+
+    Raises: BadContentError where the text is one object over several lines, or the array has no
+    end.
+    """
+    start, is_start = b"", within is None or within.range.start == 0
+    blocks = iter(blocks)
+    text = b""
+    while is_start and len(text) < _LOOKED_AT_BYTES and (block := next(blocks, b"")):
+        start += block
+        text = start.lstrip(_BLANKS.encode())[:_LOOKED_AT_BYTES]
+    blocks = chain([start], blocks) if start else blocks
+    refuse_other_kinds(text, path, expected="JSON")
+    if _OBJECT_OF_LINES.match(text):
+        raise BadContentError(
+            where=path,
+            expected="JSON lines, or one array of records",
+            found="an object over several lines",
+            remedy="write each record on a line of its own, or all in one array",
+        )
+    if _START_OF_ARRAY.match(text) and not _LINE_BEFORE_OTHERS.match(text):
+        return _elements(blocks, path, max_bytes, byte_offset)
+    return cut(
+        blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset, within=within, keeps_ends=True
+    )
+
+
+def _elements(
+    blocks: Iterable[bytes], path: Path, max_bytes: int, byte_offset: int
+) -> Iterator[LineBatch]:
+    """Yield the elements that end in each block. Raises: BadContentError."""
+    decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
+    held, enough, line, state = "", 0, 1, "before"
+    # The most bytes of an element that ends no file: twice those of a document, and no more than
+    # memory has room for, of which Python's json takes some 17 times as many.
+    most = min(2 * max_bytes, ELEMENT_BYTES)
+    beyond = f"an element of more than {most:,} bytes, which is not read"
+
+    def not_whole(found: str) -> BadContentError:
+        return BadContentError(
+            where=f"{path}, line {line:,}",
+            expected="one JSON array from the beginning of the file to its end",
+            found=found,
+            remedy="download or make the file again",
+        )
+
+    for block in chain(blocks, [None]):
+        held += decode(block or b"", block is None)
+        if block is not None and len(held) < enough:
+            continue
+        lines, places, done = list[bytes](), list[Place](), 0
+        while state != "behind" and (value := _VALUE.search(held, done)) is not None:
+            start, end = value.span()
+            line += held.count("\n", done, start)
+            byte_offset += len(_encoded(held[done:start]))
+            done = start
+            try:
+                if state == "in" and value[0] != "]" and (end := _end_of_element(held, start)) == 0:
+                    break
+            except ValueError as error:
+                raise not_whole(str(error)) from None
+            element, place, done = _encoded(held[start:end]), (line, byte_offset), end
+            if state == "before" or value[0] == "]":
+                state = "in" if state == "before" else "behind"
+            elif len(element) <= max_bytes:
+                lines.append(element)
+                places.append(place)
+            elif len(element) > most:
+                raise not_whole(beyond)
+            else:
+                yield LineBatch(b"", 0, 0, lines, [], known_places=places)
+                yield LineBatch(b"", 0, 0, [], [], is_too_large=True, known_places=[place])
+                lines, places = [], []
+            line, byte_offset = line + element.count(b"\n"), byte_offset + len(element)
+        yield LineBatch(b"", 0, 0, lines, [], known_places=places)
+        held = held[done:]
+        rest = held.strip(_BLANKS)
+        if state == "behind" and rest:
+            raise not_whole(f"{excerpt(_encoded(rest))} after its end")
+        if len(rest) > most:
+            raise not_whole(beyond)
+        enough = 2 * len(held)  # looked at again when it has doubled
+    if state != "behind":
+        raise not_whole("the end of the file in it")
+
+
+def _end_of_element(held: str, start: int) -> int:
+    """Return where the element that begins at `start` ends, 0 if more of it has to be read.
+
+    Raises: ValueError where it is no JSON, or something else follows it than an array has.
+    """
+    try:
+        end = _DECODER.raw_decode(held, start)[1]
+    except RecursionError:
+        raise ValueError("too many nested values") from None
+    except json.JSONDecodeError as error:
+        if error.msg.startswith("Unterminated") or error.pos > len(held) - _CUT_CHARS:
+            return 0
+        raise ValueError(f"{excerpt(_encoded(held[start:]))} ({error.msg})") from None
+    after = _AFTER.search(held, end)
+    if after is not None and after[0] not in ",]":
+        raise ValueError(f"{excerpt(_encoded(after[0]))} where its ] would be")
+    return end if after is not None else 0  # more may belong to it, as to a number
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

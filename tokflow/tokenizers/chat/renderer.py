@@ -11,17 +11,8 @@ import numpy as np
 from tokflow.documents import Batch, DocumentsConfig, Spans
 from tokflow.documents.batch import BadDocument, ParsedBatch
 from tokflow.store.tables import text_buffers, to_texts
-from tokflow.tokenizers.chat import BadChatError, Chat, Message, read_chat
+from tokflow.tokenizers.chat import BadChatError, Chat, Message, marks, read_chat
 from tokflow.tokenizers.chat.frames import Frames, Turn
-from tokflow.tokenizers.chat.marks import (
-    CALL,
-    CONTENT,
-    NAME,
-    REASONING,
-    CharSpan,
-    MarkedChat,
-    Marker,
-)
 from tokflow.tokenizers.chat.template import (
     END_THINK,
     ChatTemplate,
@@ -57,9 +48,9 @@ class Rendered:
     turns: Sequence[Turn]
     """The messages in the text, in its order: of the assistant all that the model has to emit or,
     with generation blocks, these; of others the words. A message without words can lack."""
-    spelt: Sequence[CharSpan]
+    spelt: Sequence[marks.CharSpan]
     """Special tokens that the messages, and not the template, spell."""
-    loss_spans: Sequence[CharSpan]
+    loss_spans: Sequence[marks.CharSpan]
     """The characters that are supervised."""
     counts: Mapping[str, int]
     """Those of `CHAT_COUNTS` that are not 0."""
@@ -107,7 +98,7 @@ class Renderer:
         self._template = template
         self._documents = documents
         self._bos_token = bos_token
-        self._marker = Marker(template, self.special_tokens)
+        self._marker = marks.Marker(template, self.special_tokens)
         self._frames = Frames(template, self.special_tokens, stops)
         self._left_to_compare = COMPARED_CHATS if template.has_generation else 0
 
@@ -171,13 +162,15 @@ class Renderer:
             counts,
         )
 
-    def _unwritten(self, marked: MarkedChat) -> dict[str, int]:
+    def _unwritten(self, marked: marks.MarkedChat) -> dict[str, int]:
         """Return the number of messages of which the text does not have all words."""
         lost = marked.unwritten()
-        others = [(index, kind) for index, kind in lost if kind in (CONTENT, CALL, NAME)]
+        others = [
+            (index, kind) for index, kind in lost if kind in (marks.CONTENT, marks.CALL, marks.NAME)
+        ]
         if others and self._documents.unwritten == "reject":
             index, kind = others[0]
-            field = "content" if kind == CONTENT else "tool_calls"
+            field = "content" if kind == marks.CONTENT else "tool_calls"
             raise BadChatError(
                 f"a chat template that writes all of `{field}` of message {index}, "
                 f"the {marked.messages[index]['role']}'s",
@@ -186,11 +179,11 @@ class Renderer:
                 "messages, set documents.unwritten: keep",
             )
         return {
-            "dropped_reasoning": len({index for index, kind in lost if kind == REASONING}),
+            "dropped_reasoning": len({index for index, kind in lost if kind == marks.REASONING}),
             "unwritten": len({index for index, _ in others}),
         }
 
-    def _turns(self, marked: MarkedChat) -> tuple[list[Turn], list[str]]:
+    def _turns(self, marked: marks.MarkedChat) -> tuple[list[Turn], list[str]]:
         """Return the turns of all messages, and how generation blocks differ from them."""
         blocks, differing = marked.taken.blocks, list[str]()
         if not self._template.has_generation or blocks is None:
@@ -209,7 +202,9 @@ class Renderer:
         ]
         return sorted([*turns, *others], key=lambda turn: turn.span), differing
 
-    def _turns_of_blocks(self, marked: MarkedChat, blocks: Sequence[CharSpan]) -> list[Turn]:
+    def _turns_of_blocks(
+        self, marked: marks.MarkedChat, blocks: Sequence[marks.CharSpan]
+    ) -> list[Turn]:
         """Return a turn for each generation block: of the message whose words it has, whatever its
         role, or without any, of the assistant's next."""
         words, starts = marked.taken.words, [of.start for of in marked.taken.words]
@@ -227,7 +222,7 @@ class Renderer:
             turns.append(Turn(index, "assistant", (start, stop), tuple(inside), has_stop))
         return turns
 
-    def _compared(self, marked: MarkedChat, blocks: Sequence[Turn]) -> list[str]:
+    def _compared(self, marked: marks.MarkedChat, blocks: Sequence[Turn]) -> list[str]:
         """Return how generation blocks differ from what the model has to emit, if that is known."""
         if self._frames.ends.prompt == "":
             return []
@@ -248,7 +243,7 @@ _END_OF_REASONING = re.compile(r"\s*(?:</[^<>\s]+>|<\|[^<>\s]+\|>|\[/[A-Z]+\])\s
 
 def loss_spans(
     chat: Chat, text: str, turns: Sequence[Turn], documents: DocumentsConfig, bos_token: str | None
-) -> list[CharSpan]:
+) -> list[marks.CharSpan]:
     """Return the characters that are supervised, as spans in order that do not overlap.
 
     A message's `train`, or `weight` of 0 or 1, decides for it; without, `documents.loss` does.
@@ -317,18 +312,18 @@ def _is_asked_for(message: Message, index: int) -> bool | None:
     return values.pop() if values else None
 
 
-def _reasoning(turn: Turn, text: str) -> Iterator[CharSpan]:
+def _reasoning(turn: Turn, text: str) -> Iterator[marks.CharSpan]:
     """Yield the reasoning of a turn, with what stands around it: up to the content, or up to the
     markup of a call."""
     start, stop = turn.span
-    reasoning = [part for part in turn.parts if part.kind == REASONING]
+    reasoning = [part for part in turn.parts if part.kind == marks.REASONING]
     yield from ((part.start, part.stop) for part in reasoning)
     at = reasoning[0].stop if reasoning else start
-    after = [part for part in turn.parts if part.kind != REASONING and part.start >= at]
+    after = [part for part in turn.parts if part.kind != marks.REASONING and part.start >= at]
     end = after[0].start if after else stop
     if not reasoning and END_THINK not in text[start:end]:
         return
-    if not after or after[0].kind != CONTENT:
+    if not after or after[0].kind != marks.CONTENT:
         at = text.index(END_THINK, start, end) if END_THINK in text[at:end] else at
         closing = _END_OF_REASONING.match(text, at, end)
         end = closing.end() if closing else at

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokflow.documents.formats.csv_records import Dialect, OddRecord, RecordCutter
+from tokflow.documents.formats.delimited import Dialect, OddRecord, RecordCutter
 from tokflow_tests.reading import in_blocks
 
 COMMAS = Dialect(b",")

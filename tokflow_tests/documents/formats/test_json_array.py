@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tokflow.documents import DocumentsConfig, Limit, Reject
 from tokflow.documents.formats import columns_of
-from tokflow.documents.formats.json_array import cut_records
+from tokflow.documents.formats.txt import cut_records
 from tokflow.documents.ranges import ranges_of
 from tokflow.errors import RawFileError
 from tokflow_tests.reading import in_blocks, read_documents

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig, Limit, Reject
-from tokflow.documents.formats import parquet
+from tokflow.documents.formats import arrow, parquet
 from tokflow.errors import RawFileError
 from tokflow_tests.reading import read_documents
 
@@ -25,8 +25,8 @@ def decoded(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]
             sizes.append((len(batch), batch.nbytes))
             yield from documents_in(iter([batch]), *rest)
 
-    documents_in = parquet.documents_in
-    monkeypatch.setattr(parquet, "documents_in", heard)
+    documents_in = arrow.documents_in
+    monkeypatch.setattr(arrow, "documents_in", heard)
     found = list(read_documents(path, DocumentsConfig()))
     texts = [text for batch in found for text in batch.texts.to_pylist()]
     assert texts == pq.read_table(path)["text"].to_pylist()
@@ -92,5 +92,5 @@ def test_a_row_that_arrow_cannot_read_is_not_called_damaged(tmp_path: Path):
     said = r"expected what pyarrow .* can read, found Nested"
     rows: Any = ShortLists(0)
 
-    with pytest.raises(RawFileError, match=said), parquet.undamaged(tmp_path):
+    with pytest.raises(RawFileError, match=said), arrow.undamaged(tmp_path):
         list(parquet._decoded(rows, 0, [], 8, 8))

@@ -13,14 +13,7 @@ from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import letter_ids, write_letters
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
-from tokflow_tests.tokenizers.test_stage import (
-    HUB_TOKENIZER,
-    asking,
-    byte_level_files,
-    error_of,
-    publish,
-    tokens_of,
-)
+from tokflow_tests.tokenizers import test_stage
 
 TEXTS = ["a <word> b", "", "it</s>"]
 IDS = [[*letter_ids("a "), 200, *letter_ids(" b"), 2], [2], [*letter_ids("it</s>"), 2]]
@@ -46,7 +39,7 @@ def test_code_does_not_run_unless_the_config_asks_for_it(tmp_path: Path):
     ran = f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\n"
     code.write_text(ran + code.read_text())
 
-    message = error_of(tmp_path, **{**LETTERS, "trust_remote_code": False})
+    message = test_stage.error_of(tmp_path, **{**LETTERS, "trust_remote_code": False})
 
     assert message == (
         "tokenizer.trust_remote_code: letters: expected true, for this tokenizer is Python code, "
@@ -79,7 +72,7 @@ def test_code_of_another_repository_cannot_be_kept_and_is_refused(tmp_path: Path
     elsewhere = {"AutoTokenizer": ["team/other--tokenization_letters.LettersTokenizer", None]}
     write_letters(tmp_path / "letters", auto_map=elsewhere)
 
-    message = error_of(tmp_path, **LETTERS)
+    message = test_stage.error_of(tmp_path, **LETTERS)
 
     assert message.startswith(
         "tokenizer.name: letters: expected code that is published beside the tokenizer, so that "
@@ -92,15 +85,15 @@ def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(
 ):
     published = write_letters(tmp_path / "published")
     (published / "model.safetensors").write_bytes(b"weights")
-    commit = publish(hub, published)
-    config = {**HUB_TOKENIZER, "trust_remote_code": True}
+    commit = test_stage.publish(hub, published)
+    config = {**test_stage.HUB_TOKENIZER, "trust_remote_code": True}
 
-    with asking(hub.url, tmp_path / "cache"):
+    with test_stage.asking(hub.url, tmp_path / "cache"):
         saved = save_tokenizer(declare_texts(tmp_path, TEXTS, **config))
-        assert tokens_of(tmp_path, TEXTS, config) == IDS
+        assert test_stage.tokens_of(tmp_path, TEXTS, config) == IDS
 
-    with asking(None, tmp_path / "none"):
-        assert tokens_of(tmp_path, TEXTS[::-1], config) == IDS[::-1]
+    with test_stage.asking(None, tmp_path / "none"):
+        assert test_stage.tokens_of(tmp_path, TEXTS[::-1], config) == IDS[::-1]
     assert read_manifest(saved.folder).details["origin"] == {
         "hub_id": "team/tiny",
         "commit": commit,
@@ -112,10 +105,10 @@ def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(
 
 
 def test_code_on_the_hub_is_not_even_fetched_where_it_may_not_run(hub: Hub, tmp_path: Path):
-    publish(hub, write_letters(tmp_path / "published"))
+    test_stage.publish(hub, write_letters(tmp_path / "published"))
 
-    with asking(hub.url, tmp_path / "cache"):
-        message = error_of(tmp_path, **HUB_TOKENIZER)
+    with test_stage.asking(hub.url, tmp_path / "cache"):
+        message = test_stage.error_of(tmp_path, **test_stage.HUB_TOKENIZER)
 
     assert message.startswith("tokenizer.trust_remote_code: team/tiny: expected true, for ")
     assert not any(".py" in asked for asked in hub.asked)
@@ -136,7 +129,7 @@ def test_a_class_of_transformers_without_a_fast_backend_needs_no_trust(tmp_path:
 
 
 def test_of_a_model_folder_only_the_tokenizers_files_count(tmp_path: Path):
-    folder = byte_level_files(tmp_path / "own")
+    folder = test_stage.byte_level_files(tmp_path / "own")
     (folder / "model.safetensors").write_bytes(b"weights")
     (folder / "modeling_own.py").write_text("raise SystemExit")
     dataset = declare_texts(tmp_path, kind="huggingface", name="own")
@@ -153,7 +146,7 @@ def test_of_a_model_folder_only_the_tokenizers_files_count(tmp_path: Path):
 
 
 def test_what_a_tokenizers_config_says_besides_is_kept_where_it_is_converted(tmp_path: Path):
-    folder = byte_level_files(tmp_path / "own")
+    folder = test_stage.byte_level_files(tmp_path / "own")
     config = folder / "tokenizer_config.json"
     fields = json.loads(config.read_text())
     config.write_text(json.dumps({**fields, "chat_template": "{{ messages }}"}))
