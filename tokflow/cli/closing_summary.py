@@ -191,7 +191,7 @@ def _warnings(built: BuildResult) -> Iterator[str]:
 def unreached(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     """Yield how much of a limit of all files these have together, where it is more than that."""
     shards, limit = built.of("tokens"), dataset.documents.limit
-    if limit.scope == "file" or not shards or len(shards) < len(shards[0].graph.listed):
+    if limit.scope == "file" or not shards or len(shards) < len(shards[0].output.graph.listed):
         return
     counts = _counts(built, "tokens")
     if limit.after(counts) is not None:
@@ -221,7 +221,7 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
         all_files = {"all files": "the split of all files"}
         not_built = dict.fromkeys(all_files.get(of.name, of.name) for of in built.failed)
         yield f"not built: {', '.join(not_built)}; see the errors below"
-    if num_bad := len(built.made[0].graph.bad_files) if built.made else 0:
+    if num_bad := len(built.made[0].output.graph.bad_files) if built.made else 0:
         files = counted(built.num_files + num_bad, "file")
         yield f"bad files: {num_bad:,} of {files}, left out as raw.on_bad_file says"
     if built.left_out:
@@ -239,10 +239,10 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     reached = [
         one
         for one in built.of("tokens")
-        if one.graph.documents(one.output.name).limit.after(one.manifest.counts) is None
+        if one.output.graph.documents(one.output.name).limit.after(one.manifest.counts) is None
     ]
     if reached:
-        graph, names = reached[0].graph, [one.output.name for one in reached]
+        graph, names = reached[0].output.graph, [one.output.name for one in reached]
         num_behind = len(graph.listed) - len(graph.partitions)
         behind = f", and {counted(num_behind, 'file')} behind it" if num_behind else ""
         yield f"not read: anything past documents.limit in {first_five(names)}{behind}"
@@ -291,7 +291,7 @@ def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
         if counts and taken_from:
             text, of = counted(num_chars, "character"), " and ".join(taken_from)
             yield f"in no {where}: {text} of {of} ({counted(num_tokens, 'token')})"
-    limited = built.of("split")[0].graph.limited if counts else None
+    limited = built.of("split")[0].output.graph.limited if counts else None
     behind = limited.parts_behind() if limited else []
     for part in dataset.parts if counts else ():
         if undivided(part) in behind:

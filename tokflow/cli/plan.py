@@ -4,7 +4,6 @@ documents that builds set aside. Nothing is built."""
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from tokflow.cli.options import Configs, Json, Names, Partitions, ProjectFolder, StoreName
@@ -22,7 +21,6 @@ from tokflow.cli.terminal import (
 from tokflow.errors import ConfigError, TokflowError, shortened
 from tokflow.exports.config import in_one_line
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.failures import PastFailure
 from tokflow.pipeline.gc import bytes_to_write, free_bytes, likely_bytes
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan, proposed_group
@@ -69,16 +67,16 @@ def _once(plans: Sequence[Plan]) -> list[Plan]:
     """Return the plans with each output listed once: an output of a mixture's source in the
     source's own plan or, without one, in the plan of the first mixture."""
     placed = [*enumerate(plans)]
-    first = {_key(of): place for place, plan in reversed(placed) for of in plan.planned}
-    place_of = first | {_key(of): place for place, plan in placed for of in plan.own}
+    first = {_place(of): number for number, plan in reversed(placed) for of in plan.planned}
+    having = first | {_place(of): number for number, plan in placed for of in plan.own}
     return [
-        replace(plan, planned=tuple(of for of in plan.planned if place_of[_key(of)] == place))
-        for place, plan in placed
+        replace(plan, planned=tuple(of for of in plan.planned if having[_place(of)] == number))
+        for number, plan in placed
     ]
 
 
-def _key(of: PlannedOutput) -> tuple[Path, str, str, str]:
-    return of.output.graph.folder, of.stage, of.name, of.packing
+def _place(of: PlannedOutput) -> str:
+    return f"{of.output.place}/{of.packing}"
 
 
 def _document(plan: Plan) -> dict[str, Any]:
@@ -109,37 +107,25 @@ def _document(plan: Plan) -> dict[str, Any]:
 def _planned(of: PlannedOutput) -> dict[str, Any]:
     names = ("stage", "name", "cause", "details", "fingerprint", "folder", "num_bytes")
     fields = {name: getattr(of, name) for name in (*names, "estimated_seconds")}
-    fields["dataset"] = of.graph.dataset.name
+    fields["dataset"] = of.output.graph.dataset.name
     fields |= {"packing": of.packing} if of.packing else {}
     failure = of.failure and {"message": of.failure.message, "time": of.failure.time}
     return {**fields, "failure": failure}
 
 
 def _print(plan: Plan) -> None:
-    name = plan.dataset.name
-    missing = plan.missing
-    num_made = len(plan.planned) - len(missing)
-    outputs = f"{counted(num_made, 'output')} of {counted(plan.num_files, 'file')}"
+    num_made = len(plan.planned) - len(plan.missing)
     if plan.is_up_to_date:
-        print(f"{name}: nothing to build: {outputs} are up to date")
-    elif missing:
+        outputs = f"{counted(num_made, 'output')} of {counted(plan.num_files, 'file')}"
+        print(f"{plan.dataset.name}: nothing to build: {outputs} are up to date")
+    elif plan.missing:
         print_styled(
-            (name, "bold"),
-            f": {counted(len(missing), 'output')} to build, "
+            (plan.dataset.name, "bold"),
+            f": {counted(len(plan.missing), 'output')} to build, "
             f"{size(plan.num_bytes)} to tokenize, about {duration(plan.estimated_seconds)}; "
             f"{counted(num_made, 'output')} up to date",
         )
-        print_table(
-            ("stage", "name", "raw bytes", "to write", "about", "why"),
-            [_row(of, name) for of in _together(missing)],
-            max_rows=ROWS_SHOWN,
-        )
-        if (num := likely_bytes(missing)) and (free := free_bytes(plan.dataset.store)) is not None:
-            print(f"tokens and exports: about {size(num)} to write, {size(free)} free")
-        for config in plan.dataset.exports:
-            if len(config.plain) > 1:  # with what a preset stands for
-                print(printable(f"{config.name}: {in_one_line(config.plain)}"))
-        _print_failures([of.failure for of in missing if of.failure])
+        _print_missing(plan)
     if proposed := proposed_group(plan.graph):
         print(proposed)
     if rows := mixture_rows(plan.of_mixture):
@@ -161,6 +147,37 @@ def _print(plan: Plan) -> None:
         print(f"note: {note}")
     for bad in plan.bad:
         print_error(str(bad.explained), bad.error)
+
+
+def _print_missing(plan: Plan) -> None:
+    """Print a table of the outputs to be made, those of a stage in one row that are made for the
+    same reason, the room that they take, and their last failures."""
+    together: dict[tuple[str, ...], list[PlannedOutput]] = {}
+    for of in plan.missing:
+        key = of.output.graph.dataset.name, of.stage, of.reason, of.packing
+        together.setdefault(key, []).append(of)
+    rows = []
+    for (dataset, stage, reason, _), outputs in together.items():
+        source = "" if dataset == plan.dataset.name else f"{dataset}: "
+        more = f" and {len(outputs) - 1:,} more" if len(outputs) > 1 else ""
+        name = f"{source}{outputs[0].output.label}{more}"
+        num_bytes = size(sum(of.num_bytes for of in outputs))
+        to_write = size(num) if (num := likely_bytes(outputs)) else ""
+        seconds = duration(sum(of.estimated_seconds for of in outputs))
+        rows.append((stage, name, num_bytes, to_write, seconds, reason))
+    columns = ("stage", "name", "raw bytes", "to write", "about", "why")
+    print_table(columns, rows, max_rows=ROWS_SHOWN)
+    if (num := likely_bytes(plan.missing)) and (free := free_bytes(plan.dataset.store)) is not None:
+        print(f"tokens and exports: about {size(num)} to write, {size(free)} free")
+    for config in plan.dataset.exports:
+        if len(config.plain) > 1:  # with what a preset stands for
+            print(printable(f"{config.name}: {in_one_line(config.plain)}"))
+    failures = []
+    for failure in [of.failure for of in plan.missing if of.failure]:
+        when = datetime.fromisoformat(failure.time).astimezone().strftime("%Y-%m-%d %H:%M")
+        failures.append(f"{failure.title} failed on {when}: {failure.message}")
+    for line in shortened(failures, FAILURES_SHOWN):
+        print_styled(line)
 
 
 def what_select_moves(dataset: Dataset) -> str | None:
@@ -187,36 +204,6 @@ def what_is_rewritten(plan: Plan) -> str | None:
     if not (names and plan.missing):
         return None
     return f"`shuffle` mixes all files, so that a change of one writes all of {', '.join(names)}"
-
-
-def _together(missing: Sequence[PlannedOutput]) -> list[list[PlannedOutput]]:
-    """Return outputs, those of a stage together that must be made for the same reason."""
-    found: dict[tuple[str, ...], list[PlannedOutput]] = {}
-    for of in missing:
-        key = of.graph.dataset.name, of.stage, of.packing, of.reason
-        found.setdefault(key, []).append(of)
-    return list(found.values())
-
-
-def _row(outputs: Sequence[PlannedOutput], dataset: str) -> Sequence[str]:
-    """Return the table row of outputs, with their dataset where it is a mixture's source."""
-    first = outputs[0]
-    source = "" if first.graph.dataset.name == dataset else f"{first.graph.dataset.name}: "
-    more = f" and {len(outputs) - 1:,} more" if len(outputs) > 1 else ""
-    num_bytes = sum(of.num_bytes for of in outputs)
-    seconds = sum(of.estimated_seconds for of in outputs)
-    name = f"{source}{first.output.label}{more}"
-    to_write = size(num) if (num := likely_bytes(outputs)) else ""
-    return first.stage, name, size(num_bytes), to_write, duration(seconds), first.reason
-
-
-def _print_failures(failures: Sequence[PastFailure]) -> None:
-    lines = []
-    for of in failures:
-        when = datetime.fromisoformat(of.time).astimezone().strftime("%Y-%m-%d %H:%M")
-        lines.append(f"{of.title} failed on {when}: {of.message}")
-    for line in shortened(lines, FAILURES_SHOWN):
-        print_styled(line)
 
 
 def rejects(

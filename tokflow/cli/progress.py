@@ -5,6 +5,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Self
 
 from tokflow.cli.terminal import console, print_error, print_styled
+from tokflow.documents import DocumentsConfig
 from tokflow.pipeline.lines import Lines, Pace, text_bytes_of
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import Reporter, StageBegun, StageFailure, StageResult
@@ -151,8 +152,8 @@ def raw_per_text(plan: Plan) -> float:
     from tokflow.documents.ranges import declared_text_bytes
 
     files = [
-        (path, num_bytes, graph.dataset.documents)  # of a mixture those of the source
-        for graph, key in ((planned.graph, planned.name) for planned in largest)
+        (path, num_bytes, graph.dataset.of(DocumentsConfig))  # of a mixture those of the source
+        for graph, key in ((of.output.graph, of.name) for of in largest)
         for path, num_bytes in graph.raw(key).sizes.items()
     ][:FILES_ASKED]
     num_text_bytes = sum(declared_text_bytes(*of) for of in files)

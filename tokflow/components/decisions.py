@@ -35,8 +35,8 @@ from tokflow.components.instance import NOT_ENDED, end_lost_runs
 from tokflow.components.report_asset import is_report_behind
 from tokflow.components.reports import data_version
 from tokflow.errors import TokflowError, first_five, message_of
-from tokflow.pipeline.dagster_fields import is_due
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.fields import is_due
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.raw.hashes import stamp_of

@@ -16,8 +16,8 @@ import dagster as dg
 
 from tokflow.components.assets import FILES, asset_key, asset_keys, is_of_all_files, is_partitioned
 from tokflow.errors import FetchError, first_five, message_of, shortened
-from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.fields import dagster_name
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import StageFailure, StageResult
 from tokflow.shown import clipped, counted, printable

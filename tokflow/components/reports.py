@@ -155,7 +155,7 @@ def report(made: StageResult) -> Report:
         },
     )
     there = "" if made.is_new else ", there already"
-    metadata = page.of_file(made.graph) if output.step.is_of_file else page.metadata
+    metadata = page.of_file(made.output.graph) if output.step.is_of_file else page.metadata
     return Report(data_version(output), metadata, f"{line_of(made)}{there}")
 
 
@@ -175,7 +175,7 @@ def data_version(output: Output) -> str:
 
 
 def _tokenizer(made: StageResult, described: Description) -> Page:
-    tokenizer, rebuilt = made.graph.tokenizer, describe_rebuilt(made.folder)
+    tokenizer, rebuilt = made.output.graph.tokenizer, describe_rebuilt(made.folder)
     return Page(
         summary={
             "eos": _token(tokenizer.eos_token, tokenizer.eos_id),
@@ -198,7 +198,7 @@ def _token(name: str | None, token_id: int | None) -> str:
 def _tokens(made: StageResult, described: Description) -> Page:
     if made.manifest.dropped:
         return Page()
-    texts, shard = TokenTexts(made.graph.tokenizer), TokenShard(made.stored)
+    texts, shard = TokenTexts(made.output.graph.tokenizer), TokenShard(made.stored)
     tokens, table = shard.tokens(is_lazy=True), shard.stored.file(shard.names(DOCUMENTS_NAME)[0])
     first = read_first(table, ["row", "token_offset", "num_tokens"], PREVIEW_ROWS)
     rows = []
@@ -218,7 +218,7 @@ def _split(made: StageResult, described: Description) -> Page:
 
 
 def _export(made: StageResult, described: Description) -> Page:
-    manifest, graph = made.manifest, made.graph
+    manifest, graph = made.manifest, made.output.graph
     exported = parts_of(made.output)
     shards = [split.shard.manifest for split in exported[0].splits]
     is_dropped = any(of.dropped for of in shards)

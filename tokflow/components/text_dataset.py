@@ -25,7 +25,6 @@ from tokflow.components.decisions import Decision, Memory, decide
 from tokflow.components.failed_outputs import LISTING, mark_failed
 from tokflow.components.file_partitions import sync_files
 from tokflow.errors import TokflowError, message_of
-from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import DEFAULT_STORE, Dataset
 from tokflow.pipeline.declared import (
     YAML_NAMES,
@@ -36,6 +35,7 @@ from tokflow.pipeline.declared import (
     is_first,
     load_declared,
 )
+from tokflow.pipeline.fields import dagster_name
 from tokflow.pipeline.project import find_project
 from tokflow.pipeline.raw_patterns import as_name, patterns_of, shortened_to
 from tokflow.pipeline.stages import STAGES

@@ -14,8 +14,8 @@ from tokflow.exclusion.config import ExcludeConfig, as_exclude
 from tokflow.exports.config import DeclaredExports, ExportConfig, check_exports, with_names
 from tokflow.exports.format import SourceNames
 from tokflow.near_duplicates.config import NearDuplicatesConfig
-from tokflow.pipeline.card import CardConfig
-from tokflow.pipeline.dagster_fields import (
+from tokflow.pipeline.fields import (
+    CardConfig,
     Cron,
     KeyPrefix,
     Name,

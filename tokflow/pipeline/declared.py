@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import ConfigError, first_five, nearest
-from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset, dataset_type
+from tokflow.pipeline.fields import dagster_name
 from tokflow.pipeline.project import Project, find_project
 from tokflow.pipeline.stages import STAGES
 from tokflow.pipeline.yaml_file import (

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
+from tokflow.documents import DocumentsConfig
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
@@ -33,13 +34,13 @@ def likely_bytes(outputs: Iterable[PlannedOutput]) -> int:
     """Return the likely bytes of tokens and exports among outputs: half of those of the raw files,
     as of tokens of 2 bytes for 4 of text, or less where files are links to those of an earlier
     version. 0 where a limit makes them fewer; exports of a mixture are not counted."""
-    large = (
-        of.num_bytes
-        for of in outputs
-        if of.graph.dataset.documents.is_as_usual("limit")
-        and (of.output.step.has_engine or (of.output.step.has_latest and not of.graph.of_sources))
-    )
-    return sum(large) // 2
+    num_bytes = 0
+    for planned in outputs:
+        graph, step = planned.output.graph, planned.output.step
+        is_large = step.has_engine or (step.has_latest and not graph.of_sources)
+        if is_large and graph.dataset.of(DocumentsConfig).is_as_usual("limit"):
+            num_bytes += planned.num_bytes
+    return num_bytes // 2
 
 
 def bytes_to_write(plan: Plan) -> int:

@@ -153,7 +153,7 @@ class Lines(Reporter):
         """Say a line where there is one to say."""
         step = made.output.step
         if step.is_of_file:
-            num_bytes = made.graph.raw(made.output.name).num_bytes
+            num_bytes = made.output.graph.raw(made.output.name).num_bytes
             self._pace.count(num_bytes, is_new=made.is_new, text_bytes=text_bytes_of(made))
         self._num_done += 1
         is_shown = not step.has_engine or self._num_files <= FILES_SHOWN

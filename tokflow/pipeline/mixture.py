@@ -272,7 +272,7 @@ def mixture_rows_of(built: BuildResult) -> list[dict[str, Any]]:
     """Return a row for each source and part of a mixture that is built: tokens and epochs as
     planned and as they came out."""
     splits = built.of("split")
-    graph = splits[0].graph if splits else None
+    graph = splits[0].output.graph if splits else None
     if not isinstance(graph, MixtureGraph) or len(splits) < len(graph.partitions):
         return []
     counts = {made.output.name: made.manifest.counts for made in splits}

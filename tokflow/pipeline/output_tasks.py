@@ -233,7 +233,7 @@ def result_of(graph: BuildGraph, output: Output, *, is_new: bool) -> StageResult
             for name in ("known", "stored"):  # of an output of which files were dropped
                 output.__dict__.pop(name, None)
         stored = output.open()
-        made = StageResult(graph, output, stored, is_new, read_run(output.folder))
+        made = StageResult(output, stored, is_new, read_run(output.folder))
         if output.step.has_latest:
             output.graph.store.point_latest(output.folder)
         elif is_new:  # nothing else of a run is made from what people read

@@ -34,8 +34,6 @@ from tokflow.tokens.stage import TOKENS
 class PlannedOutput:
     """One output: there already, or to be made."""
 
-    graph: BuildGraph = field(repr=False)
-    """That which has the output."""
     output: Output = field(repr=False)
     cause: Cause | None = None
     """None: it is there."""
@@ -109,7 +107,7 @@ class Plan:
     @property
     def own(self) -> list[PlannedOutput]:
         """The outputs of the dataset itself, without those of a mixture's sources."""
-        return [of for of in self.planned if of.graph.dataset.name == self.dataset.name]
+        return [of for of in self.planned if of.output.graph.dataset.name == self.dataset.name]
 
     @property
     def of_mixture(self) -> dict[str, dict[str, dict[str, Any]]]:
@@ -141,8 +139,8 @@ class Plan:
         runs = [read_run(folder) for folder in folders if folder is not None]
         references = [
             f"{change}; `tokflow verify {of.graph.dataset.name} --reference` compares all tokens"
-            for of in ([] if of_engines else made)
-            if of.output.step.decides_all and (change := reference_change(of.output.stored))
+            for of in ([] if of_engines else [of.output for of in made])
+            if of.step.decides_all and (change := reference_change(of.stored))
         ]
         return [*references, *changed_since(run.get("versions", {}) for run in runs)]
 
@@ -366,7 +364,6 @@ class _Planner:
             failure = self.failures.get(key or "")
         self.planned.append(
             PlannedOutput(
-                graph=self.graph,
                 output=output,
                 cause=cause,
                 details=details,

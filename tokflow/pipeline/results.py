@@ -15,7 +15,7 @@ from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.documents.batch import ParsedBatch
 from tokflow.errors import ConfigError, TokflowError, explained, first_five, shortened
 from tokflow.exports.reading import is_export
-from tokflow.pipeline.output import Home, Output
+from tokflow.pipeline.output import Output
 from tokflow.raw import LeftOut, RawPartition
 from tokflow.shown import counted
 from tokflow.split.stage import SPLIT
@@ -192,8 +192,6 @@ LOSSES = {"unwritten", "unknown_tokens", "lost_text", "rejects", "lost_values"}
 class StageResult(InStore):
     """One output, and whether this call made it."""
 
-    graph: Home
-    """The graph of its dataset."""
     output: Output
     stored: StoredOutput
     is_new: bool
@@ -283,7 +281,7 @@ class BuildResult:
         totals = Totals()
         for made in self.made:
             totals.add(made.manifest, made.output.name)
-        graphs = self.made[0].graph.of_sources.values() if self.made else ()
+        graphs = self.made[0].output.graph.of_sources.values() if self.made else ()
         for output in (of for graph in graphs for of in graph.outputs(until=SPLIT.name)):
             totals.add(output.manifest(), output.name)
         return totals.notices()

@@ -50,7 +50,7 @@ def file_statuses(plan: Plan) -> list[FileStatus]:
     planned: dict[str, list[PlannedOutput]] = defaultdict(list)
     for of in plan.planned:
         if of.output.step.is_of_file:
-            having = of.graph.dataset.name
+            having = of.output.graph.dataset.name
             takes = [name for name, each in plan.graph.takes.items() if each.dataset.name == having]
             for prefix in [f"{name}/" for name in takes] or [""]:
                 planned[prefix + of.name].append(of)

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from tokflow.errors import ConfigError, first_five, shortened
-from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import DEFAULT_STORE
 from tokflow.pipeline.declared import NAMES_DIFFER, YAML_NAMES, find_declarations
+from tokflow.pipeline.fields import dagster_name
 from tokflow.pipeline.project import Project
 from tokflow.pipeline.suggestion import Suggestion
 from tokflow.pipeline.yaml_file import COMPONENT_TYPE, as_template, is_template

@@ -20,8 +20,8 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.columns import TYPES, columns_in_files
 from tokflow.exports.table_files import names_in_files
-from tokflow.pipeline.card import CardConfig, SourceCard
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.fields import CardConfig, SourceCard
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.output import Output
 from tokflow.shown import counted, size

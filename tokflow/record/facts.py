@@ -9,8 +9,8 @@ from typing import Any
 from tokflow.audit.ancestry import Ancestry, lineage
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.exports import Export
-from tokflow.pipeline.card import CardConfig, SourceCard
 from tokflow.pipeline.describe import KINDS, label, total_counts
+from tokflow.pipeline.fields import CardConfig, SourceCard
 from tokflow.pipeline.output import Output
 from tokflow.selection.left_out import rule_rows
 from tokflow.split.stage import SPLIT

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokflow.audit.ancestry import Ancestry
-from tokflow.pipeline.card import Collected
+from tokflow.pipeline.fields import Collected
 from tokflow.record.beside import of_person, table, title_of
 from tokflow.record.facts import ExportFacts, Source
 from tokflow.shown import counted, size

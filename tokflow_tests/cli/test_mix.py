@@ -97,7 +97,7 @@ def test_the_yamls_build_at_once_over_the_tokens_that_are_there(
         dataset = load_dataset(path)
         plan = make_plan(dataset)
         assert {each.output.stage for each in plan.missing} == {"split", "export"}
-        assert {each.graph.dataset.name for each in plan.missing} == {of["name"]}
+        assert {each.output.graph.dataset.name for each in plan.missing} == {of["name"]}
     built = json_of("run", "--config", str(paths[3]))["datasets"][0]
     realised = {
         row["source"]: row["tokens"]

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tokflow.audit.ancestry import Ancestry
-from tokflow.pipeline.card import CardConfig
+from tokflow.pipeline.fields import CardConfig
 from tokflow.record.beside import croissant_json
 from tokflow.record.facts import known_facts
 from tokflow.record.receipt import signed, statement_of

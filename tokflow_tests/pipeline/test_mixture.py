@@ -183,9 +183,9 @@ def test_a_plan_says_what_the_sources_lack_and_what_cannot_be_mixed(tmp_path: Pa
         build_dataset(dataset)
     after = make_plan(dataset)
 
-    waiting = {of.stage: of.reason for of in before.missing if of.graph.dataset.name == "mixed"}
+    waiting = {of.stage: of.reason for of in before.own if of in before.missing}
     assert waiting["split"] == "missing (waits for the splits of its sources)"
-    assert {of.graph.dataset.name for of in before.missing if of.stage == "tokens"} == {
+    assert {of.output.graph.dataset.name for of in before.missing if of.stage == "tokens"} == {
         "code",
         "prose",
     }
@@ -230,7 +230,7 @@ def test_other_weights_remake_no_token_and_a_new_file_of_a_source_is_taken_up(tm
     added = make_plan(load_dataset(tmp_path / "mixed.yaml"))
     build(load_dataset(tmp_path / "mixed.yaml"))
 
-    assert [(of.graph.dataset.name, of.stage, of.name) for of in changed.missing] == [
+    assert [(of.output.graph.dataset.name, of.stage, of.name) for of in changed.missing] == [
         ("mixed", "split", "code/a.jsonl"),
         ("mixed", "split", "code/b.jsonl"),
         ("mixed", "sequences", "code/a.jsonl"),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokflow.errors import ConfigError
-from tokflow.pipeline.dagster_fields import check_cron, is_due, longest_pause
+from tokflow.pipeline.fields import check_cron, is_due, longest_pause
 
 
 @dg.job
