@@ -70,7 +70,7 @@ def built(dataset: Dataset, jobs: int = 1) -> BuildGraph:
 
 def test_documents_rejects_and_what_is_left_out_are_all_records(tmp_path: Path):
     result = build_dataset(dataset_in(tmp_path), jobs=1)
-    graph = result.made[0].graph
+    graph = result.made[0].output.graph
     shard = graph.open_tokens("a.jsonl")
     table = shard.documents()
 
