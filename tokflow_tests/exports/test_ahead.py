@@ -1,5 +1,5 @@
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -51,51 +51,38 @@ def test_tokens_that_are_made_in_any_order_are_copied_in_theirs(tmp_path: Path):
     assert unfinished(dataset) == []
 
 
-@pytest.mark.parametrize("keys", [["a.jsonl", "b.jsonl"], ["b.jsonl", "c.jsonl"], []])
-def test_what_is_not_all_tokens_is_not_taken_and_not_left(keys: list[str], tmp_path: Path):
+def replaced(path: Path) -> None:
+    path.unlink()
+    path.write_bytes(TOKENS[1])
+
+
+@pytest.mark.parametrize(
+    ("keys", "change", "is_taken"),
+    [
+        (["a.jsonl", "b.jsonl"], None, False),
+        (["b.jsonl", "c.jsonl"], None, False),
+        ([], None, False),
+        ([*FILES], replaced, False),
+        ([*FILES], lambda path: os.link(path, path.parents[4] / "link"), True),
+    ],
+)
+def test_what_is_not_all_tokens_or_was_replaced_since_is_not_taken_and_not_left(
+    keys: list[str], change: Callable[[Path], None] | None, is_taken: bool, tmp_path: Path
+):
     build(dataset := declare(tmp_path, FILES))
 
     with all_ahead(dataset, *keys) as (ahead, files):
+        if change:
+            change(files[1])
         taken = ahead.take(files, dataset.folder / "new")
 
-    assert taken is None
+    assert (taken is not None) == is_taken
     assert unfinished(dataset) == []
 
 
-def test_a_file_that_was_replaced_since_it_was_copied_is_not_taken(tmp_path: Path):
+def test_damaged_tokens_are_not_copied_and_what_a_killed_run_left_is_removed(tmp_path: Path):
     build(dataset := declare(tmp_path, FILES))
-
-    with all_ahead(dataset, *FILES) as (ahead, files):
-        files[1].unlink()
-        files[1].write_bytes(TOKENS[1])
-        taken = ahead.take(files, dataset.folder / "new")
-
-    assert taken is None
-
-
-def test_what_a_killed_run_left_is_removed(tmp_path: Path):
-    build(dataset := declare(tmp_path, FILES))
-    left = dataset.folder / f".tokens.bin.{machine()}.{2**22 + 1}.01234567.tmp"
-    left.touch()
-
-    with all_ahead(dataset):
-        pass
-
-    assert unfinished(dataset) == []
-
-
-def test_a_link_to_a_file_is_no_change_of_it(tmp_path: Path):
-    build(dataset := declare(tmp_path, FILES))
-
-    with all_ahead(dataset, *FILES) as (ahead, files):
-        os.link(files[1], tmp_path / "link")
-        taken = ahead.take(files, dataset.folder / "new")
-
-    assert taken is not None
-
-
-def test_damaged_tokens_are_not_copied(tmp_path: Path):
-    build(dataset := declare(tmp_path, FILES))
+    (dataset.folder / f".tokens.bin.{machine()}.{2**22 + 1}.01234567.tmp").touch()
     [path] = dataset.folder.glob("tokens/b.jsonl/*/tokens.bin")
     path.write_bytes(TOKENS[1][::-1])
 
@@ -103,6 +90,7 @@ def test_damaged_tokens_are_not_copied(tmp_path: Path):
         taken = ahead.take(files, dataset.folder / "new")
 
     assert taken is None
+    assert unfinished(dataset) == []
 
 
 def refuse(*_: object) -> NoReturn:

@@ -1,7 +1,12 @@
+"""Mixtures: the samples of `mix`, and the stages that they are dealt out by."""
+
 import json
 import pickle
+import random
 from collections import Counter
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +15,7 @@ import pytest
 from tokflow.errors import ConfigError
 from tokflow.loaders.loader import Loader
 from tokflow.loaders.mixed_samples import MAX_BLOCKS, MixedSamples, SourceUse, mix
-from tokflow.loaders.orders import BLOCK
+from tokflow.loaders.orders import BLOCK, MixtureStage, make_stages, shuffled_block
 from tokflow.loaders.rows import Rows, in_order
 from tokflow.loaders.samples import ENDLESS
 from tokflow_tests.loaders.row_sources import CountingRows
@@ -219,51 +224,144 @@ BOTH = {"web": 1, "code": 1}
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "where", "found"),
     [
-        (
-            {"sources": [TWO["web"]]},
-            r"sources: expected rows by their names, found \[<Rows.* of list",
-        ),
-        ({"weights": [7, 3]}, r"weights by the names of sources, .* found \(0, \[7, 3\]\)"),
-        ({"stages": {9: BOTH}}, "stages: expected weights by the names of sources, of a stage"),
-        ({"stages": (9, BOTH)}, "of a stage behind its first sample, found 9;"),
-        ({"stages": [(9, [1, 1])]}, r"of a stage behind its first sample, found \(9, \[1, 1\]\)"),
-        ({"sources": {}}, "sources: expected at least one"),
-        ({"sources": {**TWO, "code": LONG}}, r"sources.code: expected sequence_length 4.*found 8"),
-        ({"sources": {**TWO, "code": OTHER_FIELDS}}, "fields index, input_ids, labels, as web has"),
-        ({"sources": {"web": MADE_BY_A, "code": MADE_BY_B}}, "tokenizer a, as web has, found b"),
-        ({"sources": {**TWO, "code": TWO["code"].epochs(1)}}, "expected rows, found Epochs"),
-        ({"sources": {**TWO, "web": TWO["web"].shuffled(1)}}, r"sources.web: .* that are shuffled"),
-        ({"sources": rows_of(web=5, code=0)}, "at least one row"),
-        ({"weights": None}, "weights: expected a number for each source, found none"),
-        ({"weights": None, "stages": [(5, BOTH)]}, "found stages from sample 5 on"),
-        ({"weights": {"web": 1, "coed": 2}}, "found 'coed'; did you mean 'code'"),
-        ({"weights": {"web": 1}}, "expected a weight for code, found web"),
-        ({"weights": {"web": 1, "code": -1}}, r"weights.code: expected a number from 0 up"),
-        ({"weights": {"web": 1, "code": float("nan")}}, "found nan"),
-        ({"weights": {"web": 1, "code": float("inf")}}, "found inf"),
-        ({"weights": {"web": 1, "code": "3"}}, "found '3'"),
-        ({"weights": {"web": 0, "code": 0}}, "expected at least one positive weight, found none"),
-        ({"stages": [(9, BOTH), (9, BOTH)]}, "samples that ascend, found 9 behind 9"),
-        ({"stages": [(9.5, BOTH)]}, "mix: stages: expected an integer, found 9.5"),
-        ({"stages": [(0, BOTH)]}, "found 0 behind 0"),
-        ({"stages": [(9, {"web": 1})]}, "stages, sample 9: expected a weight for code"),
-        ({"max_epochs": {"cod": 1}}, "max_epochs: expected some of web, code"),
-        ({"max_epochs": -1}, "max_epochs.web: expected a number from 0 up, found -1"),
-        ({"max_epochs": {"code": 0}}, r"max_epochs.code: .* for it has a weight, found 0 epochs"),
-        ({"max_epochs": 1e-9, "stages": [(4096, BOTH)]}, r"max_epochs.web: .* found 1e-09 epochs"),
-        ({"num_samples": 0}, "num_samples: expected a number from 1 up"),
-        ({"num_samples": 1e6}, "num_samples: expected an integer, found 1000000.0"),
+        ({"sources": {}}, "sources", "none"),
+        ({"sources": [TWO["web"]]}, "sources", "[<Rows of web"),
+        ({"sources": {**TWO, "code": LONG}}, "sources.code", "8"),
+        ({"sources": {**TWO, "code": OTHER_FIELDS}}, "sources.code", "index, input_ids"),
+        ({"sources": {"web": MADE_BY_A, "code": MADE_BY_B}}, "sources.code", "b"),
+        ({"sources": {**TWO, "code": TWO["code"].epochs(1)}}, "sources.code", "Epochs"),
+        ({"sources": {**TWO, "web": TWO["web"].shuffled(1)}}, "sources.web", "rows that are sh"),
+        ({"weights": None}, "weights", "none"),
+        ({"weights": [7, 3]}, "weights and stages", "(0, [7, 3])"),
+        ({"weights": None, "stages": [(5, BOTH)]}, "weights", "stages from sample 5 on"),
+        ({"weights": {"web": 1, "coed": 2}}, "weights", "'coed'"),
+        ({"weights": {"web": 1}}, "weights", "web"),
+        ({"weights": {"web": 1, "code": -1}}, "weights.code", "-1"),
+        ({"weights": {"web": 1, "code": float("nan")}}, "weights.code", "nan"),
+        ({"weights": {"web": 1, "code": float("inf")}}, "weights.code", "inf"),
+        ({"weights": {"web": 1, "code": "3"}}, "weights.code", "'3'"),
+        ({"weights": {"web": 0, "code": 0}}, "weights", "none"),
+        ({"stages": {9: BOTH}}, "weights and stages", "{9:"),
+        ({"stages": (9, BOTH)}, "weights and stages", "9"),
+        ({"stages": [(9, [1, 1])]}, "weights and stages", "(9, [1, 1])"),
+        ({"stages": [(9, BOTH), (9, BOTH)]}, "stages", "9 behind 9"),
+        ({"stages": [(9.5, BOTH)]}, "stages", "9.5"),
+        ({"stages": [(0, BOTH)]}, "stages", "0 behind 0"),
+        ({"stages": [(9, {"web": 1})]}, "stages, sample 9", "web"),
+        ({"max_epochs": {"cod": 1}}, "max_epochs", "'cod'"),
+        ({"max_epochs": -1}, "max_epochs.web", "-1"),
+        ({"max_epochs": {"code": 0}}, "max_epochs.code", "0 epochs"),
+        ({"max_epochs": 1e-9, "stages": [(4096, BOTH)]}, "max_epochs.web", "1e-09 epochs"),
+        ({"num_samples": 0}, "num_samples", "0"),
+        ({"num_samples": 1e6}, "num_samples", "1000000.0"),
     ],
 )
-def test_what_cannot_be_mixed_is_refused(changed: dict[str, Any], message: str):
+def test_what_cannot_be_mixed_is_refused(changed: dict[str, Any], where: str, found: str):
     arguments = {"sources": TWO, "weights": BOTH, **changed}
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError) as raised:
         mix(arguments.pop("sources"), **arguments)
+
+    assert raised.value.where == f"mix: {where}"
+    assert raised.value.found.startswith(found)
 
 
 def test_a_source_without_a_weight_may_have_no_epoch():
     mixed = mix(TWO, weights={"web": 1, "code": 0}, max_epochs={"web": 2, "code": 0})
 
     assert len(mixed) == 2 * len(TWO["web"])
+
+
+def one_stage(*shares: int | Fraction, seed: int = 1) -> MixtureStage:
+    [stage] = make_stages({0: [Fraction(share) for share in shares]}, end=ENDLESS, seed=seed)
+    return stage
+
+
+def random_shares(draw: random.Random, num_sources: int) -> list[Fraction]:
+    """Shares of one size, or from 1 to a billionth, some of them 0."""
+    sizes = draw.choice((1, 10**9))
+    shares = [
+        draw.choice((1, 1, 1, 0)) * Fraction(draw.randrange(1, 10**6), draw.choice((1, sizes)))
+        for _ in range(num_sources)
+    ]
+    return shares if any(shares) else random_shares(draw, num_sources)
+
+
+def test_rows_are_divided_by_the_shares_and_small_sources_have_theirs():
+    stage = one_stage(70, 29, 1)
+
+    assert stage.rows_after(10) == [7, 3, 0]
+    assert stage.rows_after(100) == [70, 29, 1]
+    assert stage.rows_after(10**12) == [7 * 10**11, 29 * 10**10, 10**10]
+    assert one_stage(1, Fraction(1, 10**9), 0).rows_after(10**12) == [999_999_999_000, 1_000, 0]
+
+
+@pytest.mark.parametrize("num_sources", [1, 2, 3, 5, 12])
+def test_no_source_is_a_row_off_its_share_at_the_end_of_a_cycle_and_three_within(num_sources: int):
+    draw = random.Random(num_sources)
+    at_end = within = 0.0
+    for _ in range(20):
+        shares = random_shares(draw, num_sources)
+        stage = one_stage(*shares)
+        for _ in range(20):
+            cycles = draw.randrange(draw.choice((2, 10**6))) * stage.cycle
+
+            at_end = max(at_end, most_off(stage, cycles, shares))
+            within = max(within, most_off(stage, cycles + draw.randrange(stage.cycle), shares))
+
+        assert stage.cycle % BLOCK == 0
+        assert all(rows >= 2 for rows in stage.rows_after(stage.cycle) if rows)
+    assert at_end < 1
+    assert within < 3
+
+
+def most_off(stage: MixtureStage, num_samples: int, shares: list[Fraction]) -> float:
+    """Return how many rows the source that is the most off its share has too many or too few."""
+    rows = stage.rows_after(num_samples)
+    assert sum(rows) == num_samples
+    assert not any(num for num, share in zip(rows, shares, strict=True) if not share)
+    wanted = [num_samples * share / sum(shares) for share in shares]
+    return max(float(abs(num - of)) for num, of in zip(rows, wanted, strict=True))
+
+
+@pytest.mark.parametrize("num_sources", [2, 5, 30])
+def test_in_a_later_stage_a_source_is_never_five_rows_off_its_share(num_sources: int):
+    draw = random.Random(num_sources)
+    for seed in range(20):
+        shares = random_shares(draw, num_sources)
+        _, stage = make_stages({0: shares, 999: shares}, end=ENDLESS, seed=seed)
+        num_samples = draw.randrange(10**9)
+
+        rows = stage.rows_after(num_samples)
+
+        assert sum(rows) == num_samples
+        wanted = [num_samples * share / sum(shares) for share in shares]
+        assert all(abs(num - of) < 5 for num, of in zip(rows, wanted, strict=True))
+
+
+def test_one_sample_more_is_one_row_more_of_one_source():
+    draw = random.Random(1)
+    for num_sources in (1, 2, 5, 30):
+        stage = one_stage(*random_shares(draw, num_sources))
+        first = draw.randrange(10**12)
+
+        counts = [stage.rows_after(first + num) for num in range(300)]
+
+        for before, behind in pairwise(counts):
+            assert sorted(np.subtract(behind, before)) == [0] * (num_sources - 1) + [1]
+
+
+def test_a_block_has_the_rows_of_its_stage_shuffled_and_each_source_in_turn():
+    stage = one_stage(5, 3, 2)
+
+    sources, rows = shuffled_block(stage, 7, seed=1)
+
+    before, behind = stage.rows_after(7 * BLOCK), stage.rows_after(8 * BLOCK)
+    for source in range(3):
+        found = rows[sources == source].tolist()
+        assert found == list(range(before[source], behind[source]))
+    neighbours = np.mean(sources[1:] == sources[:-1])
+    assert 0.3 < neighbours < 0.46  # 0.38 of them by chance
+    assert sources.tolist() != shuffled_block(stage, 8, seed=1)[0].tolist()
+    assert sources.tolist() != shuffled_block(stage, 7, seed=2)[0].tolist()

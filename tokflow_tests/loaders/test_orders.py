@@ -20,33 +20,15 @@ GOLDEN: dict[Order, list[int]] = {
     Shuffled(1000, 1, 2): [561, 1, 422, 12, 425, 860, 521, 773],  # a permutation of its own
     ShuffledBlocks(10, 0, 0, 3, 2): [5, 3, 2, 1, 0, 4, 8, 6],
     ShuffledBlocks(1000, 1, 2, 10, 64): [386, 309, 700, 980, 332, 300, 815, 510],
-    ShuffledBlocks(1000003, 1, 2, 64, 1024): [
-        961863,
-        495394,
-        539628,
-        673140,
-        120822,
-        198052,
-        954695,
-        488236,
-    ],
-    ShuffledBlocks(1000000000, -1, 3, 4096, 64): [
-        537233620,
-        15852267,
-        265803373,
-        81278073,
-        7802746,
-        239495376,
-        872136535,
-        321356842,
-    ],
+    ShuffledBlocks(1000003, 1, 2, 64, 1024): [961863, 495394, 539628, 673140],
+    ShuffledBlocks(1000000000, -1, 3, 4096, 64): [537233620, 15852267, 265803373, 81278073],
 }
 """The first rows of some orders: of version 1, for ever."""
 
 
 @pytest.mark.parametrize("order", GOLDEN, ids=str)
 def test_an_order_is_the_same_for_ever(order: Order):
-    assert order.at(np.arange(8)).tolist() == GOLDEN[order]
+    assert order.at(np.arange(len(GOLDEN[order]))).tolist() == GOLDEN[order]
 
 
 @pytest.mark.parametrize("other", [(1, 1), (2, 0), (-1, 0), (1, 10**9)])
