@@ -66,11 +66,9 @@ def test_what_is_packed_is_made_again_where_a_byte_changes_and_nowhere_else(
 
         for stage in BOTH:
             is_same = stage not in stages
-            found = [
-                old[stage].fingerprint == new[stage].fingerprint,
-                files_of(old[stage]) == files_of(new[stage]),
-            ]
-            assert found == [is_same, is_same], (strategy, stage)
+            is_recipe_same = old[stage].fingerprint == new[stage].fingerprint
+            are_files_same = files_of(old[stage]) == files_of(new[stage])
+            assert (is_recipe_same, are_files_same) == (is_same, is_same), (strategy, stage)
 
 
 def files_of(output: Output) -> dict[str, bytes]:

@@ -3,7 +3,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.errors import ConfigError
 from tokflow.sequences.packing import PackingConfig, PackingResult, Strategy, pack_spans
 from tokflow_tests.outputs import int64
 
@@ -24,10 +23,6 @@ def columns(packed: PackingResult) -> list[list[int]]:
     ]
 
 
-def of_4(**fields: Any) -> PackingConfig:
-    return PackingConfig(sequence_length=4, **fields)
-
-
 def lengths_of_rows(packed: PackingResult) -> list[list[int]]:
     """Return the tokens of each segment, row by row, the open one last."""
     segments = packed.segments
@@ -38,63 +33,32 @@ def lengths_of_rows(packed: PackingResult) -> list[list[int]]:
     return list(rows.values())
 
 
-@pytest.mark.parametrize(
-    ("lengths", "config", "rows", "spans", "num_sequences"),
-    [
-        (
-            (1, 7, 2, 6, 3, 1),
-            PackingConfig(strategy="best_fit", sequence_length=10),
-            [[1, 2, 6, 1], [7, 3]],
-            [0, 2, 3, 5, 1, 4],
-            2,
-        ),
-        ((1, 3, 3), of_4(strategy="best_fit"), [[1, 3], [3]], [0, 2, 1], 1),
-        (
-            (3, 2, 1, 2, 1),
-            of_4(strategy="pool", pool_size=2),
-            [[3], [2, 2], [1, 1]],
-            [0, 1, 3, 2, 4],
-            2,
-        ),
-    ],
-    ids=[
-        "best_fit takes the row in which the least room is left",
-        "the least filled row is left open and comes last",
-        "a pool is packed with what the pool before left open",
-    ],
-)
-def test_each_strategy_chooses_a_row_in_its_own_way(
-    lengths: tuple[int, ...],
-    config: PackingConfig,
-    rows: list[list[int]],
-    spans: list[int],
-    num_sequences: int,
-):
-    packed = pack_spans(int64(*lengths), config)
+CHOICES: dict[str, tuple[tuple[int, ...], dict[str, Any], list[list[int]], list[int], int]] = {
+    "best_fit takes the row in which the least room is left": (
+        *((1, 7, 2, 6, 3, 1), {"strategy": "best_fit", "sequence_length": 10}),
+        *([[1, 2, 6, 1], [7, 3]], [0, 2, 3, 5, 1, 4], 2),
+    ),
+    "the least filled row is left open and comes last": (
+        *((1, 3, 3), {"strategy": "best_fit", "sequence_length": 4}),
+        *([[1, 3], [3]], [0, 2, 1], 1),
+    ),
+    "a pool is packed with what the pool before left open": (
+        *((3, 2, 1, 2, 1), {"strategy": "pool", "pool_size": 2, "sequence_length": 4}),
+        *([[3], [2, 2], [1, 1]], [0, 1, 3, 2, 4], 2),
+    ),
+}
+"""Lengths, the packing, the lengths in each row, their documents, and the rows that are done."""
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_each_strategy_chooses_a_row_in_its_own_way(choice: str):
+    lengths, config, rows, spans, num_sequences = CHOICES[choice]
+
+    packed = pack_spans(int64(*lengths), PackingConfig(**config))
 
     assert lengths_of_rows(packed) == rows
     assert packed.segments.span.tolist() == spans
     assert packed.num_sequences == num_sequences
-
-
-@pytest.mark.parametrize(
-    ("fields", "where", "found"),
-    [
-        ({"sequence_length": 0}, "sequence_length", "0"),
-        ({"sequence_length": 4, "overlap": 4}, "overlap", "4"),
-        ({"overlap": -1}, "overlap", "-1"),
-        ({"overlap": 1, "strategy": "greedy", "overlong": "drop"}, "overlap", "1"),
-        ({"min_sample_length": 1025}, "min_sample_length", "1025"),
-        ({"pool_size": 0}, "pool_size", "0"),
-        ({"pad_id": 2**31}, "pad_id", "2147483648"),
-        ({"pad_id": -1}, "pad_id", "-1"),
-    ],
-)
-def test_a_config_that_makes_no_sense_is_refused(fields: dict[str, Any], where: str, found: str):
-    with pytest.raises(ConfigError) as raised:
-        PackingConfig(**fields)
-
-    assert (raised.value.where, raised.value.found) == (f"packing.{where}", found)
 
 
 Token = tuple[int, int, int]

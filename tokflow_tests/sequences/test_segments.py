@@ -16,33 +16,27 @@ def opened(dataset: Dataset, key: str) -> FileSequences:
     return graph.open(graph.output("sequences", key))
 
 
-def make(token_ids: list[int], sequence: list[int], num_tokens: list[int], **how: Any):
-    return fill_sequences(
-        np.array(token_ids, dtype="<u2"),
-        int64(*sequence),
-        int64(*num_tokens),
+@pytest.mark.parametrize(
+    ("side", "token_ids", "segment_ids", "position_ids"),
+    [("right", [3, 3, 4, 9], [1, 1, 2, 0], [0, 1, 0, 0]),
+     ("left", [9, 3, 3, 4], [0, 1, 1, 2], [0, 0, 1, 0])],
+)  # fmt: skip
+def test_segments_are_counted_in_each_row_and_positions_in_each_segment(
+    side: Any, token_ids: list[int], segment_ids: list[int], position_ids: list[int]
+):
+    rows = fill_sequences(
+        np.array([1, 1, 1, 2, 3, 3, 4], dtype="<u2"),
+        int64(0, 0, 1, 1),
+        int64(3, 1, 2, 1),
         sequence_length=4,
         pad_id=9,
-        **how,
+        padding_side=side,
     )
 
-
-def test_segments_are_counted_in_each_row_and_positions_in_each_segment():
-    rows = make([1, 1, 1, 2, 3, 3, 4], [0, 0, 1, 1], [3, 1, 2, 1])
-
-    assert rows.token_ids.tolist() == [[1, 1, 1, 2], [3, 3, 4, 9]]
-    assert rows.segment_ids.tolist() == [[1, 1, 1, 2], [1, 1, 2, 0]]
-    assert rows.position_ids.tolist() == [[0, 1, 2, 0], [0, 1, 0, 0]]
-    assert rows.loss_mask.tolist() == [[True] * 4, [True, True, True, False]]
-
-
-def test_padded_on_the_left_a_row_ends_with_its_last_token():
-    rows = make([1, 1, 1, 2, 3, 3, 4], [0, 0, 1, 1], [3, 1, 2, 1], padding_side="left")
-
-    assert rows.token_ids.tolist() == [[1, 1, 1, 2], [9, 3, 3, 4]]
-    assert rows.segment_ids.tolist() == [[1, 1, 1, 2], [0, 1, 1, 2]]
-    assert rows.position_ids.tolist() == [[0, 1, 2, 0], [0, 0, 1, 0]]
-    assert rows.loss_mask.tolist() == [[True] * 4, [False, True, True, True]]
+    assert rows.token_ids.tolist() == [[1, 1, 1, 2], token_ids]
+    assert rows.segment_ids.tolist() == [[1, 1, 1, 2], segment_ids]
+    assert rows.position_ids.tolist() == [[0, 1, 2, 0], position_ids]
+    assert rows.loss_mask.tolist() == [[True] * 4, [of != 0 for of in segment_ids]]
 
 
 def test_a_document_cut_by_the_edge_starts_again_at_position_zero(tmp_path: Path):
@@ -136,26 +130,17 @@ FILES = {
 @pytest.mark.parametrize("fields", PACKINGS.values(), ids=PACKINGS)
 def test_a_new_file_changes_no_other_files_rows_whatever_the_packing(fields: dict, tmp_path: Path):
     packing = {"sequence_length": 6, **fields}
-    names = list(FILES)
-    before = declare(
-        tmp_path,
-        {name: FILES[name] for name in (names[0], names[2])},
-        packing=packing,
-        exports=["parquet"],
-    )
-    build(before)
-    sequences = {name: opened(before, name) for name in (names[0], names[2])}
-    kept = {name: content(one.folder) for name, one in sequences.items()}
-    num_rows = [one.counts["train.num_sequences"] for one in sequences.values()]
+    new, fields = FILES["b.jsonl"], {"packing": packing, "exports": ["parquet"]}
+    old = {name: texts for name, texts in FILES.items() if texts != new}
+    build(before := declare(tmp_path, old, **fields))
+    kept = {name: content(opened(before, name).folder) for name in old}
+    first, last = (opened(before, name).counts["train.num_sequences"] for name in old)
     old_rows = rows_of(parts(before)["train"])
-    after = declare(tmp_path, {names[1]: FILES[names[1]]}, packing=packing, exports=["parquet"])
-    build(after)
+    build(after := declare(tmp_path, {"b.jsonl": new}, **fields))
 
     new_rows = rows_of(parts(after)["train"])
 
-    num_new = opened(after, names[1]).counts["train.num_sequences"]
-    assert kept == {name: content(opened(after, name).folder) for name in kept}
-    assert new_rows[: num_rows[0]] == old_rows[: num_rows[0]]
-    assert (
-        new_rows[num_rows[0] + num_new :][: num_rows[1]] == old_rows[num_rows[0] :][: num_rows[1]]
-    )
+    behind = first + opened(after, "b.jsonl").counts["train.num_sequences"]
+    assert kept == {name: content(opened(after, name).folder) for name in old}
+    assert new_rows[:first] == old_rows[:first]
+    assert new_rows[behind:][:last] == old_rows[first:][:last]

@@ -1,9 +1,12 @@
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError
+from tokflow.split.mixed_split import count_characters
 from tokflow.split.mixture import MixtureConfig, PartSize, plan_partitions, plan_sources, shares
 
 AVAILABLE = {"code": 1_000, "prose": 300}
@@ -50,44 +53,39 @@ def test_tokens_and_epochs_say_of_each_source_what_is_taken():
     assert plan_sources(by_epochs, AVAILABLE) == {"code": 100, "prose": 750}
 
 
-def test_more_than_max_epochs_is_refused_by_name_with_the_arithmetic():
+def test_more_than_max_epochs_and_a_source_without_tokens_are_refused_by_name():
     config = mixture({"weight": 0.5}, {"weight": 0.5}, tokens=1_000)
 
     with pytest.raises(ConfigError) as caught:
         plan_sources(config, AVAILABLE)
+    with pytest.raises(ConfigError) as of_nothing:
+        plan_sources(config, {"code": 5, "prose": 0})
 
-    message = str(caught.value)
-    assert "mixture.sources.prose" in message
-    assert "found 500, which are 1.67 epochs of the 300 that it has" in message
-    assert "set its max_epochs to 2, or lower mixture.tokens to 600" in message
-
-
-def test_a_source_without_tokens_is_refused_by_name():
-    with pytest.raises(ConfigError, match="prose: expected tokens in train, found none"):
-        plan_sources(mixture({"weight": 1}, {"weight": 1}), {"code": 5, "prose": 0})
+    assert caught.value.where == of_nothing.value.where == "mixture.sources.prose"
+    assert caught.value.found == "500, which are 1.67 epochs of the 300 that it has"
+    assert "set its max_epochs to 2, or lower mixture.tokens to 600" in caught.value.remedy
+    assert of_nothing.value.found == "none"
 
 
 @pytest.mark.parametrize(
-    ("code", "prose", "more", "expected"),
+    ("code", "prose", "more", "where"),
     [
-        ({"weight": 1}, {"tokens": 5}, {}, "code by weight, prose by tokens"),
-        ({"weight": 0}, {"weight": 1}, {}, "code.weight: expected more than 0, found 0; raise it"),
-        ({"weight": 1, "epochs": 1}, {"weight": 1}, {}, "weight and epochs"),
-        ({}, {"weight": 1}, {}, "mixture.sources.code: expected one of"),
-        ({"epochs": 1}, {"epochs": 1}, {"tokens": 5}, "leave it out"),
-        ({"epochs": 3, "max_epochs": 2}, {"epochs": 1}, {}, "at most 2"),
+        ({"weight": 1}, {"tokens": 5}, {}, "mixture.sources"),
+        ({"weight": 0}, {"weight": 1}, {}, "mixture.sources.code.weight"),
+        ({"weight": 1, "epochs": 1}, {"weight": 1}, {}, "mixture.sources.code"),
+        ({}, {"weight": 1}, {}, "mixture.sources.code"),
+        ({"epochs": 1}, {"epochs": 1}, {"tokens": 5}, "mixture.tokens"),
+        ({"epochs": 3, "max_epochs": 2}, {"epochs": 1}, {}, "mixture.sources.code.epochs"),
     ],
 )
 def test_amounts_that_do_not_go_together_are_refused(
-    code: dict[str, Any], prose: dict[str, Any], more: dict[str, Any], expected: str
+    code: dict[str, Any], prose: dict[str, Any], more: dict[str, Any], where: str
 ):
+    sources = {"sources": {"code": code, "prose": prose}}
     with pytest.raises(ConfigError) as caught:
-        MixtureConfig.read(
-            {"mixture": {"sources": {"code": code, "prose": prose}, **more}}["mixture"],
-            where="mixture",
-        )
+        MixtureConfig.read({**sources, **more}, where="mixture")
 
-    assert expected in str(caught.value).replace("mixture: sources", "mixture.sources")
+    assert caught.value.where.replace(": ", ".") == where
 
 
 def test_a_pass_takes_every_file_whole_and_the_rest_is_taken_in_proportion():
@@ -109,3 +107,34 @@ def test_files_of_few_documents_are_taken_whole_or_not_at_all_but_for_the_last()
     small = sorted(num for key, num in taken.items() if key != "large" and num)
     assert small[1:] == [10] * 30
     assert taken != others
+
+
+TEXT = "aé漢😀b"
+"""1, 2, 3, 4 and 1 bytes."""
+
+
+def of_bytes(token_ids: Sequence[int]) -> str:
+    return bytes(token_ids).decode(errors="replace")
+
+
+def count(text: str, num_tokens: int) -> int:
+    token_ids = np.frombuffer(text.encode()[:num_tokens], dtype=np.uint8)
+    return count_characters(token_ids, of_bytes)
+
+
+def test_a_character_counts_where_its_last_token_is():
+    found = [count(TEXT, num_tokens) for num_tokens in range(12)]
+
+    assert found == [0, 1, 1, 2, 2, 2, *[3] * 4, 4, 5]
+    assert count("\ufffd" * 4, 12) == 4  # signs for no character
+
+
+def test_a_token_may_be_a_character_and_less_than_another():
+    def decode(token_ids: Sequence[int]) -> str:
+        return b"".join([b"ab", b" \xf0\x9f", b"\x98\x80"][of] for of in token_ids).decode(
+            errors="replace"
+        )
+
+    found = [count_characters(np.arange(num, dtype=np.uint16), decode) for num in range(4)]
+
+    assert found == [0, 2, 3, 4]

@@ -93,6 +93,7 @@ CASES = {
     "a key matches the first": (["a", "b"], BY_FILE, {"key": "val-1.jsonl"}, [0, 0]),
     "a key matches the second": (["a", "b"], BY_FILE, {"key": "train/1.jsonl"}, [1, 1]),
     "a key matches none": (["a", "b"], BY_FILE, {"key": "test.jsonl"}, [NO_PART, NO_PART]),
+    "everything is train by default": (["abc", ""], {"train": {"start": 0}}, {}, [0, 0]),
     "no documents, by characters": ([], TWO_PARTS, {}, []),
     "no documents, counted": ([], COUNTED, {}, []),
     "no documents, drawn": ([], {"train": {"fraction": 0.5}}, {}, []),
@@ -115,14 +116,6 @@ def test_with_boundary_character_documents_are_cut_where_a_part_ends():
     assert pieces.num_chars.tolist() == [3, 2, 2, 2, 1]
     assert pieces.part.tolist() == [0, 0, 1, 1, NO_PART]
     assert pieces.is_cut.tolist() == [False, True, True, True, True]
-
-
-def test_everything_is_train_by_default():
-    pieces = assign_parts(
-        documents_of(["abc", ""]), SplitConfig(), key="a", position=FilePosition()
-    )
-
-    assert pieces.part.tolist() == [0, 0]
 
 
 def test_fractions_are_of_documents_drawn_without_replacement():
@@ -226,6 +219,7 @@ REFUSED = [
     ({"a": {"start": -2}}, "split.parts.start", "-2"),
     ({"a": {"fraction": 1.5}}, "split.parts.fraction", "1.5"),
     ({}, "split.parts", "none"),
+    ({"a": {"documents": 9}}, "split.boundary", "character, with parts by documents"),
     ({"../a": {}}, "split.parts", "'../a'"),
     ({"é": {}}, "split.parts", "'é'"),
     ({"train": {"start": 0}, "no_part": {"start": 5}}, "split.parts", "'no_part'"),
@@ -234,20 +228,11 @@ REFUSED = [
 
 @pytest.mark.parametrize(("parts", "where", "found"), REFUSED)
 def test_parts_that_cannot_be_are_refused(parts: dict, where: str, found: str):
+    is_cut = {"boundary": "character"} if where == "split.boundary" else {}
     with pytest.raises(ConfigError) as caught:
-        assign(["abc"], parts=parts)
+        assign(["abc"], parts=parts, **is_cut)
 
     assert (caught.value.where, caught.value.found) == (where, found)
-
-
-def test_documents_are_only_cut_by_characters():
-    with pytest.raises(ConfigError) as caught:
-        assign(["abc"], parts={"train": {"documents": 9}}, boundary="character")
-
-    assert (caught.value.where, caught.value.expected) == (
-        "split.boundary",
-        "document, or parts of the form {start, characters}",
-    )
 
 
 numbers_of_chars = st.lists(st.integers(0, 6), max_size=12)

@@ -7,8 +7,11 @@ import pytest
 from tokflow.cli.closing_summary import left_out
 from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.mixture import graph_of
+from tokflow.split import stage
 from tokflow.split.spans import Split
 from tokflow.store.integrity import Reading
+from tokflow.store.tables import to_texts
+from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokens.token_source import TokenSource, mapped, taken_in_batches
 from tokflow_tests.disks import flip
 from tokflow_tests.outputs import int64
@@ -57,12 +60,7 @@ def test_neighbours_of_one_part_are_one_span(tmp_path: Path):
         "is_cut": [False],
     }
     assert split.parts == ("train", "validation")
-
-
-def test_no_token_is_copied_where_no_document_is_cut(tmp_path: Path):
-    split = make_split(tmp_path, split={"parts": {"train": {"fraction": 0.5}}})
-
-    assert sorted(path.name for path in split.folder.iterdir()) == ["_tokflow", "spans.parquet"]
+    assert {path.name for path in split.folder.iterdir()} == {"_tokflow", "spans.parquet"}
 
 
 def test_a_damaged_file_is_found_though_its_few_rows_are_kept(tmp_path: Path):
@@ -96,25 +94,19 @@ def test_each_side_of_a_cut_is_tokenized_on_its_own(
     ]
 
 
-def test_the_sides_of_a_cut_that_no_part_takes_are_counted_and_not_kept(tmp_path: Path):
-    parts = {"train": {"start": 1, "characters": 2}}
-
-    split = make_split(tmp_path, ["abcdé"], split={"boundary": "character", "parts": parts})
-
-    assert tokens_by_piece(split, "train") == [ids("bc")]
-    assert split.cut_tokens().tolist() == ids("bc")
-    assert split.manifest.counts["no_part.num_cut_pieces"] == 2
-    assert split.manifest.counts["no_part.num_tokens"] == len(ids("a", "dé"))
-
-
-def test_a_run_says_what_no_part_takes_of_cut_documents(tmp_path: Path):
-    split = {"boundary": "character", "parts": {"train": {"start": 1, "characters": 2}}}
-    dataset = declare(tmp_path, {"a.jsonl": ["abcd", "e"]}, split=split)
+def test_the_sides_of_a_cut_that_no_part_takes_are_counted_told_and_not_kept(tmp_path: Path):
+    parts = {"boundary": "character", "parts": {"train": {"start": 1, "characters": 2}}}
+    dataset = declare(tmp_path, {"a.jsonl": ["abcdé", "e"]}, split=parts)
 
     [line] = left_out(dataset, build(dataset))
 
-    said = "3 characters of 1 document and 2 spans of cut documents (6 tokens)"
+    split = graph_of(dataset).open_split("a.jsonl")
+    said = "4 characters of 1 document and 2 spans of cut documents (8 tokens)"
     assert line == f"in no part of the split: {said}"
+    assert tokens_by_piece(split, "train") == [ids("bc")]
+    assert split.cut_tokens().tolist() == ids("bc")
+    assert split.manifest.counts["no_part.num_cut_pieces"] == 2
+    assert split.manifest.counts["no_part.num_tokens"] == len(ids("a", "dé", "e"))
 
 
 def test_tokens_of_cut_pieces_follow_those_of_the_shard_and_are_taken_with_them(tmp_path: Path):
@@ -160,14 +152,6 @@ def test_files_are_read_as_one():
     assert (len(source), source.read().tolist()) == (50, whole.tolist())
 
 
-FORMS = {
-    "characters": {"parts": {"train": {"characters": 5}, "test": {"start": 6, "characters": 3}}},
-    "fraction": {"parts": {"train": {"fraction": 0.5}, "test": {"fraction": 0.25}}},
-    "hash_fraction": {"parts": {"train": {"hash_fraction": 0.5}, "test": {"hash_fraction": 0.25}}},
-    "files": {"parts": {"train": {"files": "b*"}, "test": {"files": "c*"}}},
-}
-
-
 def test_a_part_of_no_characters_cuts_no_document(tmp_path: Path):
     split = {
         "parts": {"train": {"start": 0}, "held_out": {"start": 2, "characters": 0}},
@@ -202,3 +186,33 @@ def test_what_was_read_of_a_mapped_file_is_given_back_and_read_again(tmp_path: P
 
     assert resident_bytes(path) == 0
     assert int(run.sum(dtype=np.int64)) == total
+
+
+LONG = "größe 漢字 👍🏽 don't stop\n\n  12,345 <|endoftext|> and on " * 9
+
+
+STARTS = {f"from_{start}": {"start": start, "characters": 7} for start in range(0, 350, 7)}
+CUT_EVERY_7 = {"boundary": "character", "parts": STARTS}
+
+
+@pytest.mark.parametrize("batch_bytes", [stage.BATCH_BYTES, 50])
+def test_many_spans_of_one_document_have_the_reference_s_tokens_of_each(
+    batch_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    dataset = declare(
+        tmp_path,
+        {"a.jsonl": ["before", LONG, "after"]},
+        tokenizer={"kind": "trained", "vocab_size": 300},
+        split=CUT_EVERY_7,
+    )
+    monkeypatch.setattr(stage, "BATCH_BYTES", batch_bytes)
+
+    build(dataset)
+
+    graph = graph_of(dataset)
+    split, tokenizer = graph.open_split("a.jsonl"), graph.tokenizer
+    whole = "before" + LONG
+    sides = [whole[start : start + 7] for start in range(7, 350, 7)]
+    expected = open_reference(tokenizer).encode(to_texts(["before", LONG[:1], *sides]))
+    cut = [[*expected.document(side).tolist(), tokenizer.eos_id] for side in range(1, 51)]
+    assert split.cut_tokens().tolist() == [token for side in cut for token in side]
