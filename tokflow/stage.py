@@ -3,16 +3,21 @@
 A new stage is a module with a subclass of `Stage`, and one line in `tokflow.pipeline.stages`.
 """
 
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from tokflow.pools.pool import Advance
 from tokflow.raw import RawFile, RawPartition, RawSource
 from tokflow.store.config import Config
-from tokflow.store.manifest import Manifest, Recipe
+from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.store import InStore, StoredOutput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -232,6 +237,35 @@ class WholeWriter(Writer):
     def write(self, share: None, folder: Path, progress: Advance) -> None:
         """Write the output into an empty folder, manifest last."""
         self.make(folder)
+
+
+Tables: TypeAlias = "tuple[Mapping[str, pa.Table], Mapping[str, int], Mapping[str, Any]]"
+"""Tables by the names of their files, and the counts and details of the manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablesWriter(Writer):
+    """The writer of an output that one task makes, and that is tables."""
+
+    about: Mapping[str, Any]
+    """Recipe, dataset and partition, as the manifest has them."""
+    make: Callable[[], Tables]
+
+    @classmethod
+    def of(cls, making: Making, make: Callable[..., Tables], *made_of: Any, **how: Any) -> Self:
+        """Return the writer of the tables that a function makes of these arguments."""
+        about = {"dataset": making.graph.dataset.name, "partition": making.key or None}
+        return cls({"recipe": making.recipe, **about}, partial(make, *made_of, **how))
+
+    def write(self, share: None, folder: Path, progress: Advance) -> None:
+        """Write the tables into an empty folder, manifest last."""
+        from tokflow.store.tables import write_table  # which imports pyarrow
+
+        started = time.perf_counter()
+        tables, counts, details = self.make()
+        files = {name: write_table(folder / name, of) for name, of in sorted(tables.items())}
+        manifest = Manifest(**self.about, counts=counts, details=details, files=files)
+        write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """The stage that aligns columns from outside with the documents of each token shard."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -13,12 +12,20 @@ from tokflow.documents.user_function import UserFunction, find_function
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw import RawConfig, RawFile, list_raw
 from tokflow.raw.files import hash_files
-from tokflow.stage import Cost, DatasetConfig, Graph, Input, Making, Stage, WholeWriter, Writer
+from tokflow.stage import (
+    Cost,
+    DatasetConfig,
+    Graph,
+    Input,
+    Making,
+    Stage,
+    Tables,
+    TablesWriter,
+    Writer,
+)
 from tokflow.store.config import relocated
-from tokflow.store.manifest import Manifest, Recipe, checksums, joined_digest, write_manifest
-from tokflow.store.tables import write_table
-from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.shard_files import ROWS_PER_GROUP, TEXT_DIGEST
+from tokflow.store.manifest import Recipe, joined_digest
+from tokflow.tokens.shard_files import TEXT_DIGEST
 
 if TYPE_CHECKING:  # it imports pyarrow.compute
     from tokflow.attributes.tables import Aligned
@@ -86,7 +93,7 @@ class AttributesStage(Stage):
         else:
             files = source.of(raw_files_of(making))
             aligned = partial(align, shard, config, files, name, are_own=source.are_own)
-        return WholeWriter(partial(write_attributes, shard, name, aligned, recipe=making.recipe))
+        return TablesWriter.of(making, attributes_of, name, aligned)
 
     def files_beside(self, dataset: DatasetConfig, variant: str) -> Sequence[Path]:
         """Return the tables, the evaluation texts, or the module of the function."""
@@ -230,36 +237,11 @@ def _stem(key: str) -> str:
     return str(path.with_name(path.name.partition(".")[0] or path.name))
 
 
-def write_attributes(
-    shard: TokenShard,
-    name: str,
-    aligned: "Callable[[], Aligned]",
-    folder: Path,
-    *,
-    recipe: Recipe,
-) -> None:
-    """Write the attributes of one shard into the empty `folder`, manifest last. Raises: as
-    `aligned`, which gives them."""
-    started = time.perf_counter()
+def attributes_of(name: str, aligned: "Callable[[], Aligned]") -> Tables:
+    """Return the attributes of one shard. Raises: as `aligned`, which gives them."""
     found = aligned()
     tables = {ATTRIBUTES_NAME: found.columns}
     tables |= {} if found.matches is None else {MATCHES_NAME: found.matches}
-    known = {
-        name: write_table(folder / name, table, rows_per_group=ROWS_PER_GROUP)
-        for name, table in tables.items()
-    }
-    unused = {} if found.num_unused is None else {"num_unused_rows": found.num_unused}
-    manifest = Manifest(
-        recipe=recipe,
-        dataset=shard.manifest.dataset,
-        partition=shard.manifest.partition,
-        counts={
-            "num_documents": len(found.columns),
-            "num_without": found.num_without,
-            **unused,
-            **found.counts,
-        },
-        details={"name": name, **found.details},
-        files=checksums(folder, known=known),
-    )
-    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+    counts = {"num_documents": len(found.columns), "num_without": found.num_without}
+    counts |= {} if found.num_unused is None else {"num_unused_rows": found.num_unused}
+    return tables, {**counts, **found.counts}, {"name": name, **found.details}

@@ -22,8 +22,7 @@ from tokflow.selection.left_out import documents_of
 from tokflow.selection.stage import SELECTION, columns_over, why_left_out
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.store.tables import to_numpy
-from tokflow.strata.codes import NO_STRATUM, together
-from tokflow.strata.stage import STRATA
+from tokflow.strata.stage import NO_STRATUM, STRATA, together
 
 LIMIT = 20
 """Documents that are traced of many, unless it is said."""

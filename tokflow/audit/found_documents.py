@@ -13,10 +13,9 @@ from tokflow.attributes.tables import keys_of
 from tokflow.errors import ConfigError, nearest
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.selection.config import OWN_COLUMNS, expression_over
 from tokflow.selection.expression import Expression, KnownValues
 from tokflow.selection.left_out import documents_of, says_no_of
-from tokflow.selection.stage import columns_over
+from tokflow.selection.stage import OWN_COLUMNS, columns_over, expression_over
 from tokflow.store.config import relocated
 from tokflow.store.tables import one_array, texts_of, to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard

@@ -37,7 +37,7 @@ from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.rule import NOT_TAKEN
 from tokflow.split.spans import NOT_IN_STRATA
 from tokflow.store.links import LATEST, named_by, path_of_newest
-from tokflow.strata.config import undivided
+from tokflow.strata.stage import undivided
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT
 from tokflow.views.picture import has_report

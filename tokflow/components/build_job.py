@@ -23,9 +23,8 @@ from tokflow.components.assets import (
     build_job_name,
     is_partitioned,
 )
-from tokflow.components.checks import check_specs, recheck
+from tokflow.components.checks import again_if_fetched, check_specs, recheck
 from tokflow.components.code_server import reload_code
-from tokflow.components.failed_outputs import again_if_fetched
 from tokflow.components.history import definition_digest
 from tokflow.components.instance import end_lost_runs, process_tags
 from tokflow.components.recorded_build import BuildOptions, RecordedBuild, build_in_run

@@ -16,17 +16,20 @@ import dagster as dg
 
 from tokflow.audit.checks import Checker
 from tokflow.components.assets import FILES, asset_key, build_job_name, is_of_all_files
-from tokflow.components.checks import FILES_CHECK, check_files, check_result, log_check
-from tokflow.components.decisions import INPUTS_TAG, inputs_digest
-from tokflow.components.failed_outputs import (
+from tokflow.components.checks import (
+    FILES_CHECK,
     FailedOutput,
+    check_files,
+    check_result,
     exports_and_files,
     failed_outputs,
     failure_of,
+    log_check,
     mark_bad_files,
     mark_failed,
     repeat_events,
 )
+from tokflow.components.decisions import INPUTS_TAG, inputs_digest
 from tokflow.components.file_partitions import FileChanges, look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
 from tokflow.components.instance import events_of, kept_open, process_tags

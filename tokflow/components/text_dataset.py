@@ -21,8 +21,8 @@ import pydantic
 
 from tokflow.components.assets import asset_specs, scan_job_name
 from tokflow.components.build_job import asset_job, build_asset
+from tokflow.components.checks import LISTING, mark_failed
 from tokflow.components.decisions import Decision, Memory, decide
-from tokflow.components.failed_outputs import LISTING, mark_failed
 from tokflow.components.file_partitions import sync_files
 from tokflow.errors import TokflowError, message_of
 from tokflow.pipeline.dataset import DEFAULT_STORE, Dataset

@@ -19,7 +19,6 @@ from tokflow.attributes.tables import (
     read_columns,
 )
 from tokflow.errors import ConfigError
-from tokflow.exclusion.config import ExcludeConfig
 from tokflow.raw import RawFile
 from tokflow.shown import counted
 from tokflow.store.tables import make_table, one_array, repeated, to_arrow, to_numpy
@@ -79,21 +78,20 @@ class ExclusionList:
 
 
 def read_lists(
-    files: Mapping[str, RawFile], config: ExcludeConfig, kept: Sequence[str]
+    files: Mapping[str, RawFile], by: str | None, kept: Sequence[str]
 ) -> list[ExclusionList]:
-    """Return lists by their names. `kept`: the columns that documents have.
+    """Return lists by their names. `by`: the key that the config names, if it does; `kept`: the
+    columns that documents have.
 
     Raises: ConfigError for a list without a key that documents have, with several where the config
     names none, and with a null or malformed key; ChangedFileError.
     """
-    return [_read_list(name, file, config, kept) for name, file in files.items()]
+    return [_read_list(name, file, by, kept) for name, file in files.items()]
 
 
-def _read_list(
-    name: str, file: RawFile, config: ExcludeConfig, kept: Sequence[str]
-) -> ExclusionList:
+def _read_list(name: str, file: RawFile, by: str | None, kept: Sequence[str]) -> ExclusionList:
     where, there = str(file.path), _column_names(file.path)
-    by = config.by or _found_key(where, there, kept)
+    by = by or _found_key(where, there, kept)
     columns: Columns = (("row", "number"),) * (by == "row")
     columns += (("reason", "text"),) * ("reason" in there and by != "reason")
     first = "file" if by == "row" else by

@@ -1,27 +1,41 @@
-"""The stage that finds the documents of the whole dataset that the lists of `exclude` name."""
+"""Section `exclude` of a dataset's YAML, and the stage that finds the documents of all files that
+its lists name."""
 
 import hashlib
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pydantic import BeforeValidator
 
+from tokflow.attributes.config import OWN_KEYS
 from tokflow.attributes.stage import named_digest, paths_of, tables_of
 from tokflow.documents import DocumentsConfig
-from tokflow.exclusion.config import ExcludeConfig
+from tokflow.errors import ConfigError, nearest
 from tokflow.raw import RawFile
-from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
-from tokflow.store.manifest import Manifest, Recipe, checksums, joined_digest, write_manifest
+from tokflow.raw.config import as_names
+from tokflow.stage import (
+    Cost,
+    DatasetConfig,
+    Input,
+    Making,
+    Opened,
+    Stage,
+    Tables,
+    TablesWriter,
+    Writer,
+)
+from tokflow.store.config import Config
+from tokflow.store.manifest import Recipe, joined_digest
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import one_array, read_table, to_arrow, to_numpy, write_table
+from tokflow.store.tables import one_array, read_table, to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.shard_files import ROWS_PER_GROUP
 
 EXCLUSION_VERSION = 1
 """Raised when the same input would give other bytes."""
@@ -30,6 +44,41 @@ EXCLUDED_NAME = "excluded.parquet"
 
 NAMED = 20
 """Rows without a document that a manifest names of each list."""
+
+
+class ExcludeConfig(Config):
+    """Documents to take out, as lists name them; they are in no part of the split and in no
+    export."""
+
+    section: ClassVar[str] = "exclude"
+
+    path: Annotated[
+        tuple[str, ...], BeforeValidator(as_names, json_schema_input_type=str | list[str])
+    ] = ()
+    """The lists, parquet, jsonl or csv on this disk: paths or patterns. A column `reason`, where a
+    list has one, is what its rows are counted by; else that is the path of the list."""
+    by: str | None = None
+    """What a row names documents by: `row`, columns `file` (the path below the raw folder) and
+    `row` (from 0); `text_hash`, the xxh3-128 of the text as 32 hex digits; or a column of
+    documents.keep_columns. Default: the one of these that a list has."""
+    copies: bool = False
+    """True: documents with the same text as one that a list names go, too."""
+
+    def check_over(self, documents: DocumentsConfig) -> None:
+        """Refuse a key that documents do not have. Raises: ConfigError."""
+        known = [*OWN_KEYS, *documents.keep_columns]
+        if self.by is not None and self.by not in known:
+            raise ConfigError(
+                where="exclude.by",
+                expected=f"one of {', '.join(known)}",
+                found=repr(self.by),
+                remedy=nearest(self.by, known) or "add it to documents.keep_columns",
+            )
+
+
+def as_exclude(exclude: object) -> object:
+    """Return the fields that paths of lists, or null, stand for."""
+    return exclude if isinstance(exclude, Mapping | ExcludeConfig) else {"path": exclude or ()}
 
 
 @dataclass(frozen=True)  # without slots, since it keeps the rows of each file
@@ -91,17 +140,10 @@ class ExclusionStage(Stage):
 
     def writer(self, making: Making) -> Writer:
         """Return what looks for the documents."""
-        return WholeWriter(
-            partial(
-                write_excluded,
-                making.opened_all("tokens"),
-                _files(making.graph.dataset),
-                making.of(ExcludeConfig),
-                making.of(DocumentsConfig).keep_columns,
-                dataset=making.graph.dataset.name,
-                recipe=making.recipe,
-            )
-        )
+        dataset, kept = making.graph.dataset, making.of(DocumentsConfig).keep_columns
+        how = making.of(ExcludeConfig), kept, dataset.name
+        shards = making.opened_all("tokens")
+        return TablesWriter.of(making, excluded_from, shards, _files(dataset), *how)
 
     def files_beside(self, dataset: DatasetConfig, variant: str) -> Sequence[Path]:
         """Return the lists."""
@@ -145,42 +187,31 @@ def _recipe(config: ExcludeConfig, **decides: str) -> Recipe:
     return Recipe(stage="exclusion", version=EXCLUSION_VERSION, config=fields, parents={})
 
 
-def write_excluded(
+def excluded_from(
     shards: Sequence[TokenShard],
     files: Mapping[str, RawFile],
     config: ExcludeConfig,
     kept: Sequence[str],
-    folder: Path,
-    *,
     dataset: str,
-    recipe: Recipe,
-) -> None:
-    """Write the documents that lists name into the empty `folder`, manifest last.
+) -> Tables:
+    """Return the documents that lists name.
 
     Raises: as `read_lists`; ConfigError for a list of which no row names a document.
     """
     from tokflow.exclusion.lists import check_used, find_excluded, read_lists
 
-    started = time.perf_counter()
-    lists = read_lists(files, config, kept)
+    lists = read_lists(files, config.by, kept)
     found = find_excluded(shards, lists, copies=config.copies)
     check_used(lists, found.unused, "exclude.path", dataset)
     table, unused = found.documents, found.unused
-    known = write_table(folder / EXCLUDED_NAME, table, rows_per_group=ROWS_PER_GROUP)
-    manifest = Manifest(
-        recipe=recipe,
-        dataset=dataset,
-        partition=None,
-        counts={
-            "num_documents": len(table),
-            "num_copies": sum(table["is_copy"].to_pylist()),
-            "num_list_rows": sum(len(of.keys) for of in lists),
-            "num_unused_rows": sum(map(len, unused.values())),
-        },
-        details={
-            "reasons": dict(sorted(Counter(table["reason"].to_pylist()).items())),
-            "unused": {name: rows[:NAMED].tolist() for name, rows in unused.items() if len(rows)},
-        },
-        files=checksums(folder, known={EXCLUDED_NAME: known}),
-    )
-    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+    counts = {
+        "num_documents": len(table),
+        "num_copies": sum(table["is_copy"].to_pylist()),
+        "num_list_rows": sum(len(of.keys) for of in lists),
+        "num_unused_rows": sum(map(len, unused.values())),
+    }
+    details = {
+        "reasons": dict(sorted(Counter(table["reason"].to_pylist()).items())),
+        "unused": {name: rows[:NAMED].tolist() for name, rows in unused.items() if len(rows)},
+    }
+    return {EXCLUDED_NAME: table}, counts, details

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Wi
 
 from tokflow.errors import ConfigError, nearest
 from tokflow.store.config import Config, Count, Listed, Size, check_name
-from tokflow.strata.config import parts_within
+from tokflow.strata.stage import parts_within
 
 
 def _checked(name: str, *, marks: str) -> str:

@@ -1,16 +1,15 @@
-"""Which texts of a dataset are alike: those that share a key are compared n-gram by n-gram."""
+"""Pairs of alike texts of a dataset: those that share a key are compared n-gram by n-gram; and the
+documents that go for the sake of another."""
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tokflow.near_duplicates.config import NearDuplicatesConfig
 from tokflow.near_duplicates.ngrams import (
     Hashes,
     Numbers,
@@ -20,13 +19,12 @@ from tokflow.near_duplicates.ngrams import (
     ngrams_within,
     texts_of,
 )
-from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.stage import Tables
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import offsets_of, one_array, to_arrow, to_numpy, write_table
+from tokflow.store.tables import make_table, offsets_of, one_array, read_table, to_arrow, to_numpy
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.shard_files import ROWS_PER_GROUP
 from tokflow.tokens.token_source import positions_of_runs
 
 PAIRS_NAME = "pairs.parquet"
@@ -102,33 +100,26 @@ def _halves(hashes: pa.FixedSizeBinaryArray) -> tuple[Hashes, Hashes]:
     return numbers[::2].astype(np.uint64), numbers[1::2].astype(np.uint64)
 
 
-def write_pairs(
+def proven_pairs(
     shards: Sequence[TokenShard],
     keys: Sequence[StoredOutput],
-    config: NearDuplicatesConfig,
-    folder: Path,
-    *,
+    bands: int,
+    ngram: int,
+    threshold: float,
     tokenizer: Tokenizer,
-    dataset: str,
-    recipe: Recipe,
-) -> None:
-    """Write the proven pairs of all shards into the empty `folder`, manifest last, which has how
-    many there are of each similarity, and the beginnings of some.
-
-    The bytes are the same for any order of the shards.
-    """
-    started = time.perf_counter()
+) -> Tables:
+    """Return the proven pairs of all shards, with how many there are of each similarity, and the
+    beginnings of some; they are the same for any order of the shards."""
     texts = distinct_texts(shards)
-    found, num_passed_by = _candidates(keys, config.bands, texts)
+    found, num_passed_by = _candidates(keys, bands, texts)
     corpus = corpus_of(shards)
-    similarity = similarities(texts.documents[found], corpus, config.ngram)
-    is_alike = similarity >= config.needed()
+    similarity = similarities(texts.documents[found], corpus, ngram)
+    is_alike = similarity >= threshold
     pairs, similarity = found[is_alike], similarity[is_alike]
     order = np.lexsort((texts.ranks[pairs[:, 1]], texts.ranks[pairs[:, 0]]))
     pairs, similarity = pairs[order], similarity[order]
     first, second = (texts.hashes.take(to_arrow(of)) for of in pairs.T)
     rows = pa.Table.from_arrays([first, second, to_arrow(similarity)], schema=PAIRS_SCHEMA)
-    entry = write_table(folder / PAIRS_NAME, rows, rows_per_group=ROWS_PER_GROUP)
     counts = {
         "num_documents": len(texts.ids),
         "num_copies": len(texts.ids) - len(texts.documents),
@@ -136,18 +127,11 @@ def write_pairs(
         "num_pairs": len(pairs),
         "num_passed_by": num_passed_by,
     }
-    manifest = Manifest(
-        recipe=recipe,
-        dataset=dataset,
-        partition=None,
-        counts=counts,
-        details={
-            "similarities": np.bincount((similarity * 20).astype(np.int64), minlength=21).tolist(),
-            "samples": _samples(texts.documents[pairs], similarity, corpus, tokenizer),
-        },
-        files=checksums(folder, known={PAIRS_NAME: entry}),
-    )
-    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+    details = {
+        "similarities": np.bincount((similarity * 20).astype(np.int64), minlength=21).tolist(),
+        "samples": _samples(texts.documents[pairs], similarity, corpus, tokenizer),
+    }
+    return {PAIRS_NAME: rows}, counts, details
 
 
 def _candidates(
@@ -307,3 +291,92 @@ def _distinct(numbers: Numbers) -> Numbers:
     is_new = np.ones(len(numbers), dtype=bool)
     is_new[1:] = numbers[1:] != numbers[:-1]
     return numbers[is_new]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedlessDocuments:
+    """Documents of one shard that go, ascending, and the document that stays for each."""
+
+    documents: Numbers
+    """Their indices in documents.parquet."""
+    are_exact: npt.NDArray[np.bool_]
+    """True where an equal text stays, or would if it were not itself like another."""
+    similarity: npt.NDArray[np.float64]
+    """1 of equal texts."""
+    raw_files: pa.StringArray
+    rows: Numbers
+    """Where the document is that stays: its raw file, and its row there."""
+
+    def table(self, schema: pa.Schema) -> pa.Table:
+        """Return a row for each of them."""
+        columns = {"document": self.documents, "row": self.rows, "similarity": self.similarity}
+        return make_table({**columns, "raw_file": self.raw_files}, schema)
+
+
+def find_copies(
+    shards: Mapping[str, TokenShard],
+    are_kept: Sequence[npt.NDArray[np.bool_]],
+    pairs: StoredOutput | None,
+) -> dict[str, NeedlessDocuments]:
+    """Return the copies of each shard by its key, among the documents that all else keeps.
+
+    Of equal texts the first stays. With `pairs`, a text goes only if it is alike to one that stays:
+    they are taken by priority, the longest first, so that no chain of texts takes what is unlike.
+    `are_kept`: of each document of each shard, whether all other rules keep it.
+    """
+    texts = distinct_texts(list(shards.values()))
+    kept = np.flatnonzero(np.concatenate(are_kept))
+    first_of = np.full(len(texts.documents), len(texts.ids), dtype=np.int64)
+    np.minimum.at(first_of, texts.ids[kept], kept)
+    stays_for = np.arange(len(texts.documents))
+    similarity = np.ones(len(texts.documents))
+    if pairs is not None:
+        is_there = first_of < len(texts.ids)
+        _leave_alike(pairs, texts.hashes, texts.ranks, is_there, stays_for, similarity)
+    of_kept = texts.ids[kept]
+    is_exact = first_of[of_kept] != kept
+    goes = is_exact | (stays_for[of_kept] != of_kept)
+    gone, text, is_exact = kept[goes], of_kept[goes], is_exact[goes]
+    stays = first_of[stays_for[text]]
+    edges = offsets_of([len(of) for of in are_kept])
+    origins = [
+        of.origins.of_rows(to_numpy(of.documents(["row"]).column("row"))) for of in shards.values()
+    ]
+    files = pa.chunked_array([of for of, _ in origins], pa.string()).take(to_arrow(stays))
+    rows = np.concatenate([of for _, of in origins])[stays]
+    found = {}
+    for number, key in enumerate(shards):
+        some = slice(*np.searchsorted(gone, edges[number : number + 2]))
+        found[key] = NeedlessDocuments(
+            documents=gone[some] - edges[number],
+            are_exact=is_exact[some],
+            similarity=similarity[text[some]],
+            raw_files=files.slice(some.start, some.stop - some.start).combine_chunks(),
+            rows=rows[some],
+        )
+    return found
+
+
+def _leave_alike(
+    pairs: StoredOutput,
+    hashes: pa.FixedSizeBinaryArray,
+    ranks: Numbers,
+    is_there: npt.NDArray[np.bool_],
+    stays_for: Numbers,
+    similarity: npt.NDArray[np.float64],
+) -> None:
+    """Write for each text that goes which one stays, and how alike they are: the one most alike, of
+    equally alike ones that of the first rank. `is_there`: whether a document with it is kept."""
+    table = read_table(pairs.file(PAIRS_NAME))
+    named = (one_array(table[name]) for name in ("text_hash", "other"))
+    first, second = (to_numpy(pc.index_in(of, value_set=hashes)).astype(np.int64) for of in named)
+    alike = to_numpy(table["similarity"])
+    both = is_there[first] & is_there[second]
+    first, second, alike = first[both], second[both], alike[both]
+    order = np.lexsort((ranks[first], -alike, ranks[second]))
+    goes: set[int] = set()
+    columns = (column[order].tolist() for column in (first, second, alike))
+    for stays, text, of in zip(*columns, strict=True):
+        if text not in goes and stays not in goes:
+            goes.add(text)
+            stays_for[text], similarity[text] = stays, of

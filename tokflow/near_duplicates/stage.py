@@ -1,24 +1,86 @@
-"""The stages of near-duplicates: keys by which alike texts meet, of each token shard, and the pairs
-of all of them that are proven."""
+"""Section `near_duplicates` of a dataset's YAML, and its stages: keys by which alike texts meet, of
+each token shard, and the pairs of all of them that are proven."""
 
 import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
-from tokflow.near_duplicates.config import NearDuplicatesConfig
-from tokflow.stage import Cost, DatasetConfig, Input, Making, Stage, WholeWriter, Writer
+from tokflow.errors import ConfigError
+from tokflow.stage import (
+    Cost,
+    DatasetConfig,
+    Input,
+    Making,
+    Stage,
+    TablesWriter,
+    WholeWriter,
+    Writer,
+)
+from tokflow.store.config import Config, Count
 from tokflow.store.manifest import Manifest, Recipe, checksums, joined_digest, write_manifest
 from tokflow.store.tables import TableWriter
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.shard_files import ROWS_PER_GROUP
 
-if TYPE_CHECKING:
-    from tokflow.near_duplicates.ngrams import Hashes
+COPIES = ("duplicate", "near_duplicate")
+"""What `select` leaves out by `not NAME`, a term of the outermost `and`: which document goes for
+the sake of another is decided among those that all other terms keep."""
+
+MAX_SLOTS = 512
+"""Numbers of a signature; more would only take time."""
+
+
+class NearDuplicatesConfig(Config):
+    """Texts that are nearly the same; `select: not near_duplicate` keeps one of them."""
+
+    section: ClassVar[str] = "near_duplicates"
+
+    threshold: Annotated[float, Field(ge=0.1, le=1)] | None = None
+    """Jaccard similarity from which two texts are near-duplicates: n-grams of tokens that both
+    have over those that either has; default: none are looked for.
+
+    0.7 is about one word in sixteen changed. Each pair is proven by its n-grams; a pair is looked
+    at if all `rows` of one of the `bands` agree, which happens with probability
+    1 - (1 - s**rows)**bands at similarity s: 0.99 at 0.7 with the defaults.
+    """
+    ngram: Count = 5
+    """Tokens of an n-gram; a shorter text has copies only."""
+    bands: Annotated[int, Field(ge=1, le=MAX_SLOTS)] = 25
+    """Bands of a signature: more find more pairs, and take time and 8 bytes a document each."""
+    rows: Annotated[int, Field(ge=1, le=100)] = 5
+    """Numbers of a signature in each band: more find fewer pairs that are not alike."""
+
+    def check(self) -> None:
+        """Refuse signatures that would only take time."""
+        if self.num_slots > MAX_SLOTS:
+            raise ConfigError(
+                where="bands",
+                expected=f"at most {MAX_SLOTS} numbers in a signature, bands times rows",
+                found=f"{self.num_slots:,}",
+                remedy="lower bands or rows",
+            )
+
+    @property
+    def num_slots(self) -> int:
+        """Numbers of a signature."""
+        return self.bands * self.rows
+
+    def needed(self) -> float:
+        """Return the threshold. Raises: ConfigError where there is none."""
+        if self.threshold is None:
+            raise ConfigError(
+                where="",
+                expected="near_duplicates.threshold, which says what near_duplicate is",
+                found="none",
+                remedy="add `near_duplicates: {threshold: 0.7}` to the dataset",
+            )
+        return self.threshold
+
 
 SIGNATURES_VERSION = NEAR_DUPLICATES_VERSION = 1
 """Raised when the same input would give other bytes."""
@@ -82,14 +144,12 @@ class NearDuplicatesStage(Stage):
 
     def writer(self, making: Making) -> Writer:
         """Return what joins the keys and proves the pairs."""
-        from tokflow.near_duplicates.pairs import write_pairs
+        from tokflow.near_duplicates.pairs import proven_pairs
 
-        shards = making.opened_all("tokens", "")
-        keys = making.opened_all(SIGNATURES.name, "")
         config = making.of(NearDuplicatesConfig)
-        how = {"tokenizer": making.opened("tokenizer"), "dataset": making.graph.dataset.name}
-        made_of = shards, keys, config
-        return WholeWriter(partial(write_pairs, *made_of, **how, recipe=making.recipe))
+        inputs = (making.opened_all(of, "") for of in ("tokens", SIGNATURES.name))
+        how = config.bands, config.ngram, config.needed(), making.opened("tokenizer")
+        return TablesWriter.of(making, proven_pairs, *inputs, *how)
 
     def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
@@ -127,14 +187,20 @@ def write_signatures(
     names = [str(number) for number in range(config.bands)]
     schema = pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in names])
     num_short = 0
-    with TableWriter(folder / ngrams.KEYS_NAME, schema, rows_per_group=ROWS_PER_GROUP) as table:
+    with TableWriter(folder / ngrams.KEYS_NAME, schema) as table:
         for some in ngrams.batches(texts.lengths):
             lengths = texts.lengths[some]
             tokens = texts.read(np.arange(some.start, some.stop))
             hashes, num = ngrams.ngrams_within(tokens, lengths, config.ngram)
             signatures = ngrams.signatures(hashes, num, config.num_slots)
             keys = ngrams.band_keys(signatures, config.bands)
-            table.add(pa.table([_as_binary(key) for key in keys], schema=schema))
+            columns = [
+                pa.FixedSizeBinaryArray.from_buffers(
+                    pa.binary(8), len(key), [None, pa.py_buffer(key.astype("<u8", copy=False))]
+                )
+                for key in keys
+            ]
+            table.add(pa.table(columns, schema=schema))
             num_short += int(np.count_nonzero(num == 0))
             texts.tokens.release()
     manifest = Manifest(
@@ -145,8 +211,3 @@ def write_signatures(
         files=checksums(folder, known={ngrams.KEYS_NAME: table.entry()}),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
-
-
-def _as_binary(keys: "Hashes") -> pa.FixedSizeBinaryArray:
-    buffer = pa.py_buffer(keys.astype("<u8", copy=False))
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(keys), [None, buffer])

@@ -10,10 +10,10 @@ import pydantic
 from tokflow.attributes.config import AttributeConfig, DeclaredAttributes
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
-from tokflow.exclusion.config import ExcludeConfig, as_exclude
+from tokflow.exclusion.stage import ExcludeConfig, as_exclude
 from tokflow.exports.config import DeclaredExports, ExportConfig, check_exports, with_names
 from tokflow.exports.format import SourceNames
-from tokflow.near_duplicates.config import NearDuplicatesConfig
+from tokflow.near_duplicates.stage import NearDuplicatesConfig
 from tokflow.pipeline.fields import (
     CardConfig,
     Cron,
@@ -27,7 +27,7 @@ from tokflow.pipeline.fields import (
 )
 from tokflow.pipeline.stages import STAGES, for_mixtures
 from tokflow.raw import RawConfig
-from tokflow.selection.config import SelectConfig, as_select
+from tokflow.selection.stage import SelectConfig, as_select
 from tokflow.sequences.config import PackingConfig
 from tokflow.shown import redact
 from tokflow.split.mixture import MixtureConfig
@@ -39,7 +39,7 @@ from tokflow.store.config import Config, Listed, expanded, relocated, said_of, w
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import open_store
 from tokflow.store.urls import hub_url, is_url
-from tokflow.strata.config import StrataConfig, as_strata, divided
+from tokflow.strata.stage import StrataConfig, as_strata, divided
 from tokflow.tokenizers.tokenizer import TokenizerConfig, with_kind
 
 T = TypeVar("T")

@@ -22,8 +22,7 @@ from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.rule import LONGEST
 from tokflow.split.stage import SPLIT
 from tokflow.store.manifest import Manifest
-from tokflow.strata.codes import strata_rows
-from tokflow.strata.stage import STRATA
+from tokflow.strata.stage import STRATA, strata_rows
 from tokflow.tokenizers.chat.renderer import ROLES
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.stage import TOKENS

@@ -25,7 +25,7 @@ from tokflow.split.mixture import (
 )
 from tokflow.split.stage import SPLIT
 from tokflow.store.config import relocated
-from tokflow.strata.config import parts_within
+from tokflow.strata.stage import parts_within
 from tokflow.tokenizers.tokenizer import Encoding
 from tokflow.tokens.shard import TokenShard
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tokflow.attributes.config import MAX_INTEGER, Kind
 from tokflow.errors import ConfigError, nearest
-from tokflow.near_duplicates.config import COPIES
+from tokflow.near_duplicates.stage import COPIES
 from tokflow.store.config import relocated
 from tokflow.store.tables import to_numpy
 
@@ -201,8 +201,10 @@ class _Compiler:
         found, run = self.compile(node)
         if found != kind:
             text = {kind: beside, found: node}.get("text") if "number" in (kind, found) else None
-            remedy = "" if text is None or _is_literal(text) else f"write number({_shown(text)})"
-            _refuse(node, f"a {kind}", f"a {found}: {_shown(node)}", remedy)
+            remedy = (
+                "" if text is None or _is_literal(text) else f"write number({ast.unparse(text)})"
+            )
+            _refuse(node, f"a {kind}", f"a {found}: {ast.unparse(node)}", remedy)
         return run
 
     def compile(self, node: ast.expr) -> tuple[Kind, Run]:
@@ -251,12 +253,12 @@ class _Compiler:
                 run, test = self.expect("text", of_text), OF_TEXT[attr]
                 return "bool", lambda of: test(run(of), part)
             case ast.Call(func=ast.Name(id=name)) if name in QUANTILES:
-                _refuse(node, f"a comparison with a number beside {name}()", _shown(node))
-        _refuse(node, GRAMMAR, _shown(node))
+                _refuse(node, f"a comparison with a number beside {name}()", ast.unparse(node))
+        _refuse(node, GRAMMAR, ast.unparse(node))
 
     def _column(self, node: ast.Name | ast.Attribute) -> tuple[Kind, Run]:
         """Return the values of a column, whose name may have dots."""
-        name = _shown(node)
+        name = ast.unparse(node)
         if name in COPIES:
             _refuse(node, f"`not {name}` between the outermost `and`", name)
         if name not in self.columns:
@@ -278,14 +280,14 @@ class _Compiler:
                 run = self._contains(left, right)
                 return run if isinstance(op, ast.In) else lambda of: pc.invert(run(of))
         if type(op) not in COMPARISONS:
-            _refuse(right, "`is None`, or == in place of `is`", _shown(right))
+            _refuse(right, "`is None`, or == in place of `is`", ast.unparse(right))
         if (first := self._quantile(left, of=right)) is not None:
             kind, second = self.compile(right)
         else:
             kind, first = self.compile(left)
             second = self._quantile(right, of=left) or self.expect(kind, right, beside=left)
         if kind == "bool" and not isinstance(op, ast.Eq | ast.NotEq):
-            _refuse(right, "== or != of a bool", _shown(right))
+            _refuse(right, "== or != of a bool", ast.unparse(right))
         compare = COMPARISONS[type(op)]
         return lambda of: compare(first(of), second(of))
 
@@ -298,32 +300,32 @@ class _Compiler:
         if isinstance(left, ast.Constant) and isinstance(part := left.value, str):
             run = self.expect("text", right)
             return lambda of: pc.match_substring(run(of), pattern=part)
-        _refuse(right, "a list of values, or 'part' in a text", _shown(right))
+        _refuse(right, "a list of values, or 'part' in a text", ast.unparse(right))
 
     def _value(self, kind: Kind, node: ast.expr) -> float | str | bool:
         """Return a literal of a list."""
         run = self.expect(kind, node)
         if not _is_literal(node):
-            _refuse(node, f"a {kind} that is written out", _shown(node))
+            _refuse(node, f"a {kind} that is written out", ast.unparse(node))
         found: float | str | bool = run(KnownValues({})).as_py()
         return found
 
     def _quantile(self, node: ast.expr, *, of: ast.expr) -> Run | None:
         """Return the quantile that values are compared with; None where a node is none."""
-        if not (isinstance(node, ast.Call) and _shown(node.func) in QUANTILES):
+        if not (isinstance(node, ast.Call) and ast.unparse(node.func) in QUANTILES):
             return None
         match node.args, node.keywords:
             case [ast.Constant(value=float() | int() as fraction)], [] if (
                 0 <= fraction <= 1 and not isinstance(fraction, bool)
             ):
                 if _is_literal(of):
-                    _refuse(of, "a column beside a quantile", _shown(of))
-                values, name = self.expect("number", of), f"{_shown(of)}: {_shown(node)}"
-                scope = QUANTILES[_shown(node.func)]
+                    _refuse(of, "a column beside a quantile", ast.unparse(of))
+                values, name = self.expect("number", of), f"{ast.unparse(of)}: {ast.unparse(node)}"
+                scope = QUANTILES[ast.unparse(node.func)]
                 found = Quantile(name, float(fraction), scope, values)
                 self.quantiles[name] = found
                 return lambda of: _limit(of.quantiles[name])
-        _refuse(node, f"{_shown(node.func)}(0.9), a share from 0 to 1", _shown(node))
+        _refuse(node, f"{ast.unparse(node.func)}(0.9), a share from 0 to 1", ast.unparse(node))
 
 
 def _constant(node: ast.Constant) -> tuple[Kind, Run]:
@@ -342,7 +344,7 @@ def _constant(node: ast.Constant) -> tuple[Kind, Run]:
             _refuse(
                 node,
                 "a number, a text, True or False (`is None` for what is missing)",
-                _shown(node),
+                ast.unparse(node),
             )
     kind, scalar = found
     return kind, lambda _: scalar
@@ -354,10 +356,6 @@ def _limit(value: float | pa.Array | None) -> pa.Array | pa.Scalar:
 
 def _is_literal(node: ast.expr) -> bool:
     return not any(isinstance(of, ast.Name | ast.Call) for of in ast.walk(node))
-
-
-def _shown(node: ast.AST) -> str:
-    return ast.unparse(node)
 
 
 NUMBER = r"^\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*$"

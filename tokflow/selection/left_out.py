@@ -1,9 +1,7 @@
 """Which documents of a token shard a selection keeps, and why the others go."""
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -12,14 +10,14 @@ import pyarrow as pa
 
 from tokflow.attributes.config import Kind
 from tokflow.attributes.stage import ATTRIBUTES_NAME
-from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.stage import Tables
+from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import make_table, one_array, read_table, to_arrow, to_numpy, write_table
+from tokflow.store.tables import make_table, one_array, read_table, to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.shard_files import ROWS_PER_GROUP
 
 if TYPE_CHECKING:  # they import pyarrow.compute
-    from tokflow.near_duplicates.copies import NeedlessDocuments
+    from tokflow.near_duplicates.pairs import NeedlessDocuments
     from tokflow.selection.expression import Expression, KnownValues, Quantile
 
 LEFT_OUT_NAME = "left_out.parquet"
@@ -137,24 +135,21 @@ def are_excluded(shard: TokenShard, excluded: pa.Table) -> dict[str, npt.NDArray
     return dict(zip(reasons.tolist(), found, strict=True))
 
 
-def write_selection(
+def left_out_of(
     shard: TokenShard,
     expression: str,
     columns: Mapping[str, Kind],
-    folder: Path,
     *,
     attributes: Mapping[str, Column],
     quantiles: Mapping[str, float | None],
     copies: "NeedlessDocuments | None",
-    excluded: pa.Table | None = None,
-    recipe: Recipe,
-) -> None:
-    """Write the selection of one shard into the empty `folder`, manifest last: what is left out and
-    by which rule. `quantiles`: those over all files; `copies`: documents that all rules keep, and
-    that go for the sake of another; `excluded`: those that lists name, in EXCLUDED_SCHEMA."""
+    excluded: pa.Table | None,
+) -> Tables:
+    """Return what a selection leaves out of a shard, and by which rule. `quantiles`: those over all
+    files; `copies`: documents that all rules keep, and that go for the sake of another; `excluded`:
+    those that lists name, in EXCLUDED_SCHEMA."""
     from tokflow.selection.expression import ALL, parse
 
-    started = time.perf_counter()
     asked = parse(expression, columns) if expression.strip() else ALL
     documents, answers = answers_of(shard, asked, attributes, quantiles)
     says_no = says_no_of(answers, shard)
@@ -173,30 +168,17 @@ def write_selection(
     tables[LEFT_OUT_NAME] = make_table(
         {"document": left_out, "rule": first.astype(np.int16)}, LEFT_OUT_SCHEMA
     )
-    known = {
-        name: write_table(folder / name, table, rows_per_group=ROWS_PER_GROUP)
-        for name, table in tables.items()
-    }
     rules = [*(f"{EXCLUDED}{of}" for of in by_reason), *(rule.text for rule in asked.rules)]
     rules += [f"not {of}" for of in asked.copies]
-    manifest = Manifest(
-        recipe=recipe,
-        dataset=shard.manifest.dataset,
-        partition=shard.manifest.partition,
-        counts=_counts(documents, [*[None] * len(by_reason), *answers], says_no),
-        details={"rules": rules},
-        files=checksums(folder, known=known),
-    )
-    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+    num_unknown = [*[0] * len(by_reason), *(of.null_count for of in answers)]
+    num_unknown += [0] * (len(rules) - len(num_unknown))
+    return tables, _counts(documents, num_unknown, says_no), {"rules": rules}
 
 
 def _counts(
-    documents: "KnownValues",
-    answers: Sequence[pa.BooleanArray | None],
-    says_no: npt.NDArray[np.bool_],
+    documents: "KnownValues", num_unknown: Sequence[int], says_no: npt.NDArray[np.bool_]
 ) -> dict[str, int]:
-    """Return what is kept and what is left out, and the counts of each rule and of copies.
-    `answers`: those of rules that are no expression are None, or missing at the end."""
+    """Return what is kept and what is left out, and the counts of each rule and of copies."""
     num_rules_against = says_no.sum(axis=0)
     left_out = np.flatnonzero(num_rules_against)
     num_documents = len(num_rules_against)
@@ -206,8 +188,6 @@ def _counts(
         of_left_out = int(numbers[left_out].sum())
         counts[name] = int(numbers.sum()) - of_left_out
         counts[f"{name}_unselected"] = of_left_out
-    num_unknown = [answer.null_count if answer is not None else 0 for answer in answers]
-    num_unknown += [0] * (len(says_no) - len(answers))
     for number, (unknown, no) in enumerate(zip(num_unknown, says_no, strict=True)):
         alone = np.count_nonzero(no & (num_rules_against == 1))
         of_rule = int(np.count_nonzero(no)), int(alone), unknown

@@ -1,18 +1,21 @@
-"""The stage that keeps the documents of a token shard that `select` says yes to."""
+"""Section `select` of a dataset's YAML, the columns that its expression may name, and the stage
+that keeps the documents of a token shard that it says yes to."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.attributes.config import DeclaredAttributes
+from tokflow.attributes.config import DeclaredAttributes, Kind
 from tokflow.attributes.stage import ATTRIBUTES, raw_files_of
+from tokflow.documents import DocumentsConfig
+from tokflow.errors import ConfigError
 from tokflow.exclusion.stage import EXCLUSION, excludes, exclusion_of
-from tokflow.near_duplicates.stage import NEAR_DUPLICATES
-from tokflow.selection.config import SelectConfig, columns_of
+from tokflow.near_duplicates.stage import NEAR_DUPLICATES, NearDuplicatesConfig
 from tokflow.selection.left_out import (
     EXCLUDED,
     LEFT_OUT_NAME,
@@ -20,9 +23,9 @@ from tokflow.selection.left_out import (
     answers_of,
     are_excluded,
     documents_of,
+    left_out_of,
     rule_against,
     says_no_of,
-    write_selection,
 )
 from tokflow.stage import (
     Cost,
@@ -32,20 +35,106 @@ from tokflow.stage import (
     Making,
     Opened,
     Stage,
-    WholeWriter,
+    TablesWriter,
     Writer,
 )
+from tokflow.store.config import Config
 from tokflow.store.manifest import Recipe, joined_digest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_table, to_numpy
 from tokflow.tokens.shard import TokenShard
 
 if TYPE_CHECKING:  # they import pyarrow.compute
-    from tokflow.near_duplicates.copies import NeedlessDocuments
+    from tokflow.near_duplicates.pairs import NeedlessDocuments
     from tokflow.selection.expression import Expression
 
 SELECTION_VERSION = 1
 """Raised when the same input would give other bytes."""
+
+
+OWN_COLUMNS: Mapping[str, Kind] = {
+    "num_tokens": "number",
+    "num_chars": "number",
+    "num_bytes": "number",
+    "bytes_per_token": "number",
+    "file": "text",
+}
+"""Columns that every dataset has: tokens with BOS and EOS, code points, bytes of UTF-8, and the key
+of the raw file, its path below the raw folder."""
+
+
+class SelectConfig(Config):
+    """Documents to keep; the rest is in no part of the split and in no export."""
+
+    section: ClassVar[str] = "select"
+
+    expression: str = ""
+    """A yes or no about each document; default: all are kept.
+
+    Columns are num_tokens, num_chars, num_bytes, bytes_per_token, file and those of
+    documents.keep_columns and of attributes. The grammar is Python's: comparisons, `and`, `or`,
+    `not`, `in`, `is None`, arithmetic, `url.startswith('https')`, `number(stars) >= 10`,
+    `num_tokens < quantile(0.99)`; `not duplicate` and `not near_duplicate`, which leave out all but
+    one of equal texts, and of texts that are alike.
+    """
+
+    def over(self, dataset: DatasetConfig) -> "Expression":
+        """Return the expression over the columns of a dataset.
+
+        Raises: ConfigError where it is wrong.
+        """
+        from tokflow.selection.expression import ALL
+
+        return expression_over(dataset, self.expression) if self.expression.strip() else ALL
+
+
+def expression_over(
+    dataset: DatasetConfig, text: str, own: Mapping[str, Kind] = OWN_COLUMNS
+) -> "Expression":
+    """Return an expression over the columns of a dataset; `own`: those that every one has. Raises:
+    ConfigError where it is wrong."""
+    found = _parsed(text, tuple({**columns_of(dataset), **own}.items()))
+    kept = dataset.of(DocumentsConfig).keep_columns
+    of_attributes = dataset.of(DeclaredAttributes)
+    meanings = Counter([*own, *found.copies, *kept, *of_attributes.columns])
+    if twice := [name for name in (*found.names, *found.copies) if meanings[name] > 1]:
+        raise ConfigError(
+            where="",
+            expected="a column with one meaning",
+            found=f"{twice[0]}, which more than one of these has: every dataset, "
+            "documents.keep_columns, attributes",
+            remedy="write `name.column` for that of an attribute, or rename the column",
+        )
+    if "near_duplicate" in found.copies:
+        dataset.of(NearDuplicatesConfig).needed()
+    return found
+
+
+@lru_cache(256)
+def _parsed(expression: str, columns: tuple[tuple[str, Kind], ...]) -> "Expression":
+    from tokflow.selection.expression import parse
+
+    return parse(expression, dict(columns))
+
+
+def as_select(select: object) -> object:
+    """Return the fields that an expression, or null, stands for. Raises: ConfigError."""
+    if select is None or isinstance(select, str):
+        return {"expression": select or ""}
+    if isinstance(select, Mapping | SelectConfig):
+        return select
+    raise ConfigError(
+        where="",
+        expected="an expression, such as num_tokens >= 20",
+        found=repr(select),
+        remedy="write one expression; `and` joins several",
+    )
+
+
+def columns_of(dataset: DatasetConfig) -> dict[str, Kind]:
+    """Return the columns that an expression may name, and their kinds."""
+    kept: dict[str, Kind] = dict.fromkeys(dataset.of(DocumentsConfig).keep_columns, "text")
+    return {**dataset.of(DeclaredAttributes).kinds(), **kept, **OWN_COLUMNS}
 
 
 class SelectionStage(Stage):
@@ -94,20 +183,18 @@ class SelectionStage(Stage):
 
     def writer(self, making: Making) -> Writer:
         """Return what asks the expression of each document."""
-        expression = _expression(making.graph.dataset)
+        expression, columns = _expression(making.graph.dataset), columns_of(making.graph.dataset)
         files, exclusion = files_over(making, expression), exclusion_of(making)
-        return WholeWriter(
-            partial(
-                write_selection,
-                making.opened("tokens"),
-                making.of(SelectConfig).expression,
-                columns_of(making.graph.dataset),
-                attributes=columns_over(making, expression),
-                quantiles=files.quantiles if files else {},
-                copies=files.copies.get(making.key) if files else None,
-                excluded=exclusion.of(raw_files_of(making)) if exclusion else None,
-                recipe=making.recipe,
-            )
+        return TablesWriter.of(
+            making,
+            left_out_of,
+            making.opened("tokens"),
+            making.of(SelectConfig).expression,
+            columns,
+            attributes=columns_over(making, expression),
+            quantiles=files.quantiles if files else {},
+            copies=files.copies.get(making.key) if files else None,
+            excluded=exclusion.of(raw_files_of(making)) if exclusion else None,
         )
 
     def open(self, stored: StoredOutput, inputs: Opened) -> npt.NDArray[np.bool_]:
@@ -181,7 +268,7 @@ class AllFiles:
         """The copies of each partition, among the documents that all rules keep."""
         if not self.expression.copies:
             return {}
-        from tokflow.near_duplicates.copies import find_copies
+        from tokflow.near_duplicates.pairs import find_copies
 
         are_kept: list[npt.NDArray[np.bool_]] = []
         exclusion = exclusion_of(self.making)

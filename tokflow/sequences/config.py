@@ -11,7 +11,7 @@ from pydantic_core import CoreSchema
 
 from tokflow.errors import ConfigError
 from tokflow.store.config import Config, check_keys, within
-from tokflow.strata.config import undivided
+from tokflow.strata.stage import undivided
 
 Strategy: TypeAlias = Literal["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
 Overlong: TypeAlias = Literal["split", "truncate", "drop"]

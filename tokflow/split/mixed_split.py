@@ -27,7 +27,7 @@ from tokflow.split.spans import (
 )
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.tables import to_numpy
-from tokflow.strata.config import parts_within
+from tokflow.strata.stage import parts_within
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard

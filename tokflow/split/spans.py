@@ -38,8 +38,7 @@ from tokflow.store.tables import (
     to_numpy,
     to_texts,
 )
-from tokflow.strata.codes import NO_STRATUM, Strata
-from tokflow.strata.config import divided
+from tokflow.strata.stage import NO_STRATUM, Strata, divided
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource, positions_of_runs
 

@@ -39,6 +39,9 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
+ROWS_PER_GROUP = 65_536
+
+
 class TableWriter(AbstractContextManager["TableWriter"]):
     """Writes a parquet file, hashed, in row groups that do not depend on how its rows come.
 
@@ -46,7 +49,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
     A table without rows is one group without rows.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema, *, rows_per_group: int) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, rows_per_group: int = ROWS_PER_GROUP) -> None:
         import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
         self._file = HashedWriter(path)
@@ -94,9 +97,9 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         self._has_group = True
 
 
-def write_table(path: Path, table: pa.Table, *, rows_per_group: int) -> FileEntry:
+def write_table(path: Path, table: pa.Table) -> FileEntry:
     """Write a whole table; return the size and sha256 of the file."""
-    with TableWriter(path, table.schema, rows_per_group=rows_per_group) as writer:
+    with TableWriter(path, table.schema) as writer:
         writer.add(table)
     return writer.entry()
 

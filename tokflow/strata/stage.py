@@ -1,23 +1,143 @@
-"""The stage that gives each document of a token shard to a stratum."""
+"""Strata: the section `strata` of a dataset's YAML, the names of the parts that come of it, and the
+stage that gives each document of a token shard to a stratum."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tokflow.selection.config import columns_of
-from tokflow.selection.stage import columns_over, decided_over, files_over, inputs_over
-from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
-from tokflow.store.manifest import Recipe
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field
+
+from tokflow.attributes.config import Kind
+from tokflow.errors import ConfigError
+from tokflow.selection.left_out import Column, answers_of
+from tokflow.selection.stage import (
+    columns_of,
+    columns_over,
+    decided_over,
+    expression_over,
+    files_over,
+    inputs_over,
+)
+from tokflow.stage import (
+    Cost,
+    DatasetConfig,
+    Input,
+    Making,
+    Opened,
+    Stage,
+    Tables,
+    TablesWriter,
+    Writer,
+)
+from tokflow.store.config import Config, check_name, said_of
+from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import read_table, to_numpy
-from tokflow.strata.codes import STRATA_NAME, Strata, together, write_strata
-from tokflow.strata.config import StrataConfig
+from tokflow.store.tables import make_table, read_table, to_numpy
+from tokflow.tokens.shard import TokenShard
 
 if TYPE_CHECKING:  # it imports pyarrow.compute
     from tokflow.selection.expression import Expression
 
 STRATA_VERSION = 1
 """Raised when the same input would give other bytes."""
+
+STRATA_NAME = "strata.parquet"
+
+STRATA_SCHEMA = pa.schema([pa.field("stratum", pa.int16(), nullable=False)])
+"""One row per document, as in documents.parquet. stratum: its ordinal among the names in the
+manifest, or NO_STRATUM."""
+
+NO_STRATUM = -1
+
+OF_STRATUM = ("num_documents", "num_tokens", "num_without_value")
+"""Counts of each stratum: documents that it takes, their tokens, and those that no stratum before
+it takes and of which it knows nothing, for a value is missing."""
+
+
+class StrataConfig(Config):
+    """Named subsets of the documents, which divide each part of the split."""
+
+    section: ClassVar[str] = "strata"
+
+    expressions: dict[str, str] = Field(default_factory=dict)
+    """Name to expression, in the grammar of `select`. A document is of the first that is true of
+    it; one of which none is true is in no part, and counted."""
+
+    def over(self, dataset: DatasetConfig) -> "dict[str, Expression]":
+        """Return the expression of each stratum over the columns of a dataset.
+
+        Raises: ConfigError, whose place begins with the stratum, where one is wrong.
+        """
+        found = {}
+        for name, text in self.expressions.items():
+            try:
+                found[name] = expression_over(dataset, text)
+            except ConfigError as error:
+                raise said_of(name, error) from None
+            if copies := found[name].copies:
+                raise ConfigError(
+                    where=name,
+                    expected="what is known of a document by itself",
+                    found=f"not {copies[0]}",
+                    remedy="leave copies out by `select`",
+                )
+        return found
+
+    def check(self) -> None:
+        """Refuse names that cannot be those of parts."""
+        for name in self.expressions:
+            check_name(name, where="", becomes="a file", marks="-_")
+
+
+def as_strata(strata: object) -> object:
+    """Return the fields that expressions by name, or null, stand for; `true` is one that takes
+    every document. Raises: ConfigError."""
+    if isinstance(strata, StrataConfig) or (
+        isinstance(strata, Mapping) and isinstance(strata.get("expressions"), Mapping)
+    ):
+        return strata
+    if not isinstance(strata, Mapping | None):
+        raise ConfigError(
+            where="",
+            expected="names with expressions, such as {hq: number(score) >= 3, rest: true}",
+            found=repr(strata),
+            remedy="name each stratum",
+        )
+    for name, by in (strata or {}).items():
+        if not isinstance(by, str | bool):
+            expected, found = "an expression, or true", repr(by)
+            raise ConfigError(where=name, expected=expected, found=found, remedy="write it as text")
+    return {"expressions": {name: str(by) for name, by in (strata or {}).items()}}
+
+
+def divided(parts: Iterable[str], strata: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of parts that are divided by strata, `train.hq` and `train.rest` of train;
+    the parts themselves where there are none."""
+    strata = tuple(strata)
+    return tuple(f"{part}.{of}" for part in parts for of in strata) if strata else tuple(parts)
+
+
+def undivided(name: str) -> str:
+    """Return the part that a stratum of it is of: `train` of `train.hq`, and of itself."""
+    return name.partition(".")[0]
+
+
+def parts_within(parts: Iterable[str], name: str) -> list[str]:
+    """Return the parts that a name is of: one, or all strata of `train`."""
+    return [part for part in parts if part == name or part.startswith(f"{name}.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Strata:
+    """The stratum of each document of a token shard."""
+
+    names: tuple[str, ...]
+    codes: npt.NDArray[np.int16]
+    """(num_documents,): the ordinal of its name, or NO_STRATUM."""
 
 
 class StrataStage(Stage):
@@ -35,28 +155,21 @@ class StrataStage(Stage):
     def recipe(self, making: Making) -> Recipe:
         """Return what decides the strata: the tokens and the expressions."""
         dataset = making.graph.dataset
-        parents = {"tokens": making.input("tokens").fingerprint}
-        return _recipe(dataset, decided_over(making, _together(dataset)), parents)
+        tokens = making.input("tokens").fingerprint
+        return _recipe(dataset, decided_over(making, _together(dataset)), tokens=tokens)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the strata of any shard."""
-        return _recipe(dataset, {}, {})
+        return _recipe(dataset, {})
 
     def writer(self, making: Making) -> Writer:
         """Return what asks the expressions of each document."""
-        expression = _together(making.graph.dataset)
-        files = files_over(making, expression)
-        return WholeWriter(
-            partial(
-                write_strata,
-                making.opened("tokens"),
-                making.of(StrataConfig).expressions,
-                columns_of(making.graph.dataset),
-                attributes=columns_over(making, expression),
-                quantiles=files.quantiles if files else {},
-                recipe=making.recipe,
-            )
-        )
+        dataset = making.graph.dataset
+        expression = _together(dataset)
+        files, attributes = files_over(making, expression), columns_over(making, expression)
+        asked = making.of(StrataConfig).expressions, columns_of(dataset), attributes
+        quantiles = files.quantiles if files else {}
+        return TablesWriter.of(making, strata_of, making.opened("tokens"), *asked, quantiles)
 
     def open(self, stored: StoredOutput, inputs: Opened) -> Strata:
         """Return the stratum of each document."""
@@ -81,8 +194,64 @@ def _together(dataset: DatasetConfig) -> "Expression":
     return together(dataset.of(StrataConfig).over(dataset))
 
 
-def _recipe(
-    dataset: DatasetConfig, decided: Mapping[str, Any], parents: Mapping[str, str]
-) -> Recipe:
+def _recipe(dataset: DatasetConfig, decided: Mapping[str, Any], **parents: str) -> Recipe:
     config = {"strata": _texts(dataset), **decided}
     return Recipe(stage=STRATA.name, version=STRATA_VERSION, config=config, parents=parents)
+
+
+def together(expressions: Mapping[str, "Expression"]) -> "Expression":
+    """Return one expression with a rule for each of several."""
+    import pyarrow.compute as pc
+
+    from tokflow.selection.expression import Expression, Rule
+
+    def as_rule(of: Expression) -> Rule:
+        rules = of.rules
+        return Rule(of.text, lambda known: reduce(pc.and_kleene, [rule(known) for rule in rules]))
+
+    several = expressions.values()
+    return Expression(
+        text=repr([(name, of.text) for name, of in expressions.items()]),
+        rules=tuple(map(as_rule, several)),
+        copies=(),
+        names=tuple(sorted({name for of in several for name in of.names})),
+        quantiles=tuple({each.name: each for of in several for each in of.quantiles}.values()),
+    )
+
+
+def strata_of(
+    shard: TokenShard,
+    expressions: Mapping[str, str],
+    columns: Mapping[str, Kind],
+    attributes: Mapping[str, Column],
+    quantiles: Mapping[str, float | None],
+) -> Tables:
+    """Return the stratum of each document of a shard: the first whose expression is true.
+    `quantiles`: those over all files."""
+    from tokflow.selection.expression import parse
+
+    asked = together({name: parse(text, columns) for name, text in expressions.items()})
+    documents, answers = answers_of(shard, asked, attributes, quantiles)
+    num_tokens = to_numpy(documents.columns["num_tokens"]).astype(np.int64)
+    codes = np.full(len(num_tokens), NO_STRATUM, dtype=np.int16)
+    counts = {"num_documents": len(codes)}
+    for number, answer in enumerate(answers):
+        is_left = codes == NO_STRATUM
+        is_known = to_numpy(answer.is_valid()).astype(bool)
+        is_in = is_left & to_numpy(answer.fill_null(False)).astype(bool)
+        codes[is_in] = number
+        found = is_in.sum(), num_tokens[is_in].sum(), (is_left & ~is_known).sum()
+        counts |= {f"{number}.{of}": int(num) for of, num in zip(OF_STRATUM, found, strict=True)}
+    counts["num_in_no_stratum"] = int(np.count_nonzero(codes == NO_STRATUM))
+    table = make_table({"stratum": codes}, STRATA_SCHEMA)
+    return {STRATA_NAME: table}, counts, {"strata": list(expressions)}
+
+
+def strata_rows(manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
+    """Return a row for each stratum of a dataset, the counts of its files added up."""
+    names: list[str] = manifests[0].details["strata"] if manifests else []
+    return [
+        {"stratum": name}
+        | {of: sum(each.counts[f"{number}.{of}"] for each in manifests) for of in OF_STRATUM}
+        for number, name in enumerate(names)
+    ]

@@ -52,8 +52,6 @@ RECORDS_SCHEMA = DOCUMENTS_SCHEMA.append(pa.field("record", pa.int64(), nullable
 """Columns for documents that a transform made. record: ordinal in the raw file of the record
 behind a document; row: ordinal among all that was made, one for a record left out or bad."""
 
-ROWS_PER_GROUP = 65_536
-
 
 def text_hashes(texts: pa.LargeStringArray) -> pa.FixedSizeBinaryArray:
     """Return the xxh3-128 of the UTF-8 of each text, big-endian."""
@@ -116,7 +114,7 @@ class ShardWriter:
         schemas |= {} if self.kept is None else {KEPT_NAME: self.kept.schema}
         self._tables = {}
         for name, schema in schemas.items():
-            table = TableWriter(self._path[name], schema, rows_per_group=ROWS_PER_GROUP)
+            table = TableWriter(self._path[name], schema)
             self._tables[name] = opened.enter_context(table)
         names = ["documents", "empty_documents", "chars", "bytes", "tokens"]
         self._of_chats = CHAT_COUNTS if documents.is_rendered else ()

@@ -33,8 +33,7 @@ from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output
 from tokflow.store.tables import read_table
-from tokflow.strata.codes import strata_rows
-from tokflow.strata.stage import STRATA
+from tokflow.strata.stage import STRATA, strata_rows
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.stage import TOKENS
 

@@ -379,9 +379,7 @@ def test_a_fetch_that_fails_is_tried_again_and_what_the_step_made_before_is_repo
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tokflow.raw.remote.time.sleep", lambda seconds: None)
-    monkeypatch.setattr(
-        "tokflow.components.failed_outputs.FETCH_AGAIN", dg.RetryPolicy(max_retries=2)
-    )
+    monkeypatch.setattr("tokflow.components.checks.FETCH_AGAIN", dg.RetryPolicy(max_retries=2))
     case.attributes["raw"] = {"files": ["raw/*.txt", "http://127.0.0.1:1/d.txt"]}
     sync_files(case.instance, case.dataset)
     case.run(selection("tokenizer"))

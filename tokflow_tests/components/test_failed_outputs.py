@@ -7,8 +7,7 @@ import pytest
 
 from tokflow.components import run_build_job
 from tokflow.components.assets import partition_set
-from tokflow.components.checks import FILES_CHECK, check_files
-from tokflow.components.failed_outputs import failed_outputs
+from tokflow.components.checks import FILES_CHECK, check_files, failed_outputs
 from tokflow.components.instance import find_old_runs
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import StageFailure
@@ -101,7 +100,7 @@ def test_a_list_of_files_that_cannot_be_made_has_failed(
 def test_only_so_many_outputs_are_marked_and_those_without_partitions_come_first(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.components.failed_outputs.MAX_MARKED", 3)
+    monkeypatch.setattr("tokflow.components.checks.MAX_MARKED", 3)
     break_b(case)
 
     result = build(case)

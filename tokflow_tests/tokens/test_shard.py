@@ -12,7 +12,8 @@ from tokflow.pipeline.run import make_output
 from tokflow.pipeline.tasks import make_outputs
 from tokflow.pools.pool import InProcess, ignore
 from tokflow.store.listed_files import broken_files
-from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
+from tokflow.store.tables import ROWS_PER_GROUP
+from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA
 from tokflow.tokens.stage import TOKENS
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize

@@ -16,9 +16,8 @@ from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.verify.export import index_problems
 from tokflow.audit.verify.older_rows import OlderRows, Shards
 from tokflow.errors import ConfigError, MissingOutputError
-from tokflow.exclusion.config import ExcludeConfig
 from tokflow.exclusion.lists import ExclusionList, check_used, find_excluded, read_lists
-from tokflow.exclusion.stage import Exclusion
+from tokflow.exclusion.stage import ExcludeConfig, Exclusion
 from tokflow.exports import Export
 from tokflow.exports.index import scan_index
 from tokflow.exports.stage import EXPORT
@@ -82,7 +81,7 @@ def prove_excluded(dataset: Dataset, paths: Sequence[Path]) -> Proof:
     shards = {of.folder: of for some in of_exports for of in some}
     kept = sorted({name for of in shards.values() for name in of.keep_columns})
     older = OlderRows(_newest_shards(dataset, exports, of_exports))
-    search = _Search(read_lists(files, config, kept), config.copies, older)
+    search = _Search(read_lists(files, config.by, kept), config.copies, older)
     search.check_columns(shards.values())
     held = [_held(*each) for each in zip(exports, map(search.find, of_exports), strict=True)]
     check_used(search.lists, search.unused, "--excluded", dataset.name)
