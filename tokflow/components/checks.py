@@ -19,8 +19,8 @@ from tokflow.audit.checks import CHECKS, MAX_SHOWN, Checker, CheckOutcome
 from tokflow.components.assets import FILES, asset_key, asset_keys, is_of_all_files, is_partitioned
 from tokflow.components.reports import MAX_REASON, MAX_ROWS
 from tokflow.errors import FetchError, first_five, message_of, shortened
-from tokflow.pipeline.fields import dagster_name
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.fields import dagster_name
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan

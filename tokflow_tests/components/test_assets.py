@@ -1,7 +1,6 @@
 """The assets of a dataset, run by Dagster."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -15,7 +14,6 @@ from tokflow.components.file_partitions import sync_files
 from tokflow.components.reports import report
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
-from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.tasks import make_outputs
 from tokflow.raw.hashes import hash_file
 from tokflow_tests.dagster_case import (
@@ -35,10 +33,6 @@ from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.raw.servers import served
 from tokflow_tests.tiny import build, declare
 
-Result = dg.ExecuteInProcessResult
-
-SHARED = {"no_shared_text"}
-
 ROW = ["input_ids", "attention_mask", "segment_ids", "position_ids"]
 
 
@@ -46,23 +40,6 @@ ROW = ["input_ids", "attention_mask", "segment_ids", "position_ids"]
 def case(case: Case) -> Case:
     case.instance.add_dynamic_partitions("small_files", KEYS)
     return case
-
-
-@pytest.fixture(scope="module")
-def built_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Case, Result]]:
-    """A dataset that one run over all partitions has built, and that run."""
-    with dg.DagsterInstance.ephemeral() as instance:
-        case = Case(tmp_path_factory.mktemp("built"), instance)
-        case.instance.add_dynamic_partitions("small_files", KEYS)
-        yield case, case.run(keys=KEYS)
-
-
-def test_one_run_over_all_partitions_builds_everything(built_by: tuple[Case, Result]):
-    case, result = built_by
-
-    assert result.success, failure(result)
-    assert all(not made.is_new for made in build_dataset(case.dataset).made)
-    assert case.not_fresh() == {}
 
 
 def test_the_tokens_of_one_file_are_made_alone_and_without_checks_if_they_are_left_out(
@@ -185,7 +162,9 @@ def test_metadata_of_an_export_has_the_statistics_of_each_part(built: Case):
     assert 0 < parquet["fill_fraction"].value < 1
 
 
-def test_metadata_has_the_counts_of_the_manifest_and_the_speed(built: Case):
+def test_metadata_has_the_counts_of_the_manifest_the_speed_and_how_documents_meet(
+    built: Case,
+):
     metadata = built.event("tokens", partition="a.txt").metadata
     assert metadata["num_documents"].value == 3
     assert metadata["num_tokens"].value == len("first of asecond of athird of a") + 3
@@ -196,10 +175,7 @@ def test_metadata_has_the_counts_of_the_manifest_and_the_speed(built: Case):
     assert details["made by this run"] == "yes"
     assert {"engine reason", "tokens per second"} <= set(details)
     assert built.data_version("tokens", partition="a.txt").startswith(details["fingerprint"])
-
-
-def test_the_preview_shows_documents_and_their_ends(built: Case):
-    preview = built.event("tokens", partition="a.txt").metadata["preview"].value
+    preview = metadata["preview"].value
     assert preview == "```text\nfirst of a<eos>second of \na<eos>third of a<eos>\n```"
 
 
@@ -209,22 +185,6 @@ def test_no_credentials_reach_dagster(case: Case):
     shown = [str(spec.metadata) for spec in case.defs.resolve_all_asset_specs()]
 
     assert "secret" not in "".join(shown)
-
-
-def test_checks_of_a_good_build_pass(built_by: tuple[Case, Result]):
-    _, result = built_by
-
-    evaluations = checks(result)
-    assert {(e.asset_key.path[1], e.check_name) for e in evaluations} == {
-        ("tokens", "accounting_closes"),
-        ("tokens", "equal_to_reference"),
-        ("split", "accounting_closes"),
-        ("split", "no_shared_text"),
-        ("sequences", "accounting_closes"),
-        ("exports", "complete"),
-        ("exports", "has_all_files"),
-    }
-    assert all(evaluation.passed for evaluation in evaluations)
 
 
 def test_without_one_file_no_export_is_made_and_checks_alone_are_of_the_others(case: Case):
@@ -256,20 +216,6 @@ def test_a_check_that_fails_has_a_row_for_each_file_that_it_fails_in(case: Case)
     assert [(row["name"], row["num_problems"]) for row in rows] == [("a.txt", 1), ("c.txt", 1)]
     assert "expected an id below vocab_size 258" in rows[0]["first"]
     assert not result.success
-
-
-@is_built
-def test_the_check_of_an_export_names_the_shard_that_is_damaged(case: Case):
-    path = graph_of(case.dataset).tokens("a.txt").folder / "tokens.bin"
-    content = bytearray(path.read_bytes())
-    content[0] ^= 1
-    path.write_bytes(content)
-
-    result = case.run(selection("exports", "bin"))
-
-    [check] = [of for of in checks(result) if of.check_name == "complete"]
-    assert not check.passed
-    assert str(check.description).startswith(f"{path}: expected sha256 ")
 
 
 def test_an_export_too_large_to_be_read_again_is_well_though_it_repeats_tokens(

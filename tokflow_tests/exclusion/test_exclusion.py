@@ -73,31 +73,31 @@ NAMED = {
 }
 
 
+FIELDS: dict[str, Any] = {
+    "file": {},
+    "dataset": {"split": {"scope": "dataset", "parts": PARTS}},
+    "duplicate": {"select": "not duplicate and num_chars > 2"},
+    "near": {"select": "not near_duplicate", "near_duplicates": {"threshold": 0.3, "ngram": 2}},
+}
+
+
 @pytest.mark.parametrize(
-    ("by", "suffix", "copies", "group"),
+    ("by", "suffix", "copies", "group", "form"),
     [
-        *(("row", of, False, group) for of, group in (("csv", 2), ("jsonl", None))),
-        *(("lang", of, True, group) for of, group in (("csv", None), ("jsonl", 2))),
-        *((by, "parquet", by == "row", 2) for by in BY),
-        *(("text_hash", of, False, None) for of in ("csv", "jsonl")),
+        *(("row", "csv", False, 2, "file"), ("row", "jsonl", False, None, "dataset")),
+        *(("row", "parquet", True, 2, "duplicate"), ("row", "parquet", True, 2, "near")),
+        *(("lang", "csv", True, None, "file"), ("lang", "parquet", False, 2, "dataset")),
+        *(("lang", "jsonl", True, 2, "duplicate"), ("lang", "csv", False, None, "near")),
+        *(("text_hash", "jsonl", False, None, "file"), ("text_hash", "csv", False, 2, "dataset")),
+        *(("text_hash", "parquet", False, 2, "duplicate"), ("text_hash", "csv", False, 2, "near")),
     ],
-)
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"split": {"scope": "dataset", "parts": PARTS}},
-        {"select": "not duplicate and num_chars > 2"},
-        {"select": "not near_duplicate", "near_duplicates": {"threshold": 0.3, "ngram": 2}},
-    ],
-    ids=["file", "dataset", "duplicate", "near"],
 )
 def test_what_a_list_names_is_as_if_it_were_not_in_the_raw_files(
-    tmp_path: Path, by: str, suffix: str, copies: bool, group: int | None, fields: Any
+    tmp_path: Path, by: str, suffix: str, copies: bool, group: int | None, form: str
 ):
     write_list(tmp_path / f"list.{suffix}", BY[by])
     named = NAMED["text_hash"] if copies else NAMED[by]
-    fields = {"raw": {"files": "raw/*.jsonl", "group": group}, **fields}
+    fields = {"raw": {"files": "raw/*.jsonl", "group": group}, **FIELDS[form]}
     excluded = declared(
         tmp_path, exclude={"path": f"list.{suffix}", "copies": copies, "by": by}, **fields
     )

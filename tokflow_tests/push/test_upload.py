@@ -2,6 +2,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,19 +134,6 @@ def test_a_manifest_there_that_names_gitattributes_does_not_delete_it(
     assert without_card(tree(writable)) == files_of(exports["whole"])
 
 
-def test_content_that_is_in_no_commit_is_not_sent_again(writable: Hub, exports: dict[str, Path]):
-    writable.faults += [(".*/commit/main", 400)]
-    with pytest.raises(PushError, match="push again"):
-        push_export(exports["parquet"], URL)
-    received = [*writable.received]
-
-    push_export(exports["parquet"], URL)
-
-    assert received
-    assert writable.received == received
-    assert without_card(tree(writable)) == files_of(exports["parquet"])
-
-
 def test_exports_in_folders_are_configs_of_one_card(writable: Hub, exports: dict[str, Path]):
     push_export(exports["whole"], URL)
 
@@ -168,16 +156,6 @@ def test_files_that_another_build_has_no_more_are_deleted(writable: Hub, exports
     found = tree(writable)
     assert found.pop("README.md").endswith(b"Mine.")
     assert found == files_of(exports["whole"]) | {"mine.csv": b"mine"}
-
-
-def test_the_place_of_another_export_is_refused(writable: Hub, exports: dict[str, Path]):
-    push_export(exports["parquet"], URL)
-    before = tree(writable)
-
-    with pytest.raises(ConfigError, match=r"found tiny, as parquet; .*texts/FOLDER"):
-        push_export(exports["bin"], URL)
-
-    assert tree(writable) == before
 
 
 @pytest.mark.parametrize(
@@ -285,31 +263,29 @@ def test_a_manifest_of_an_unfinished_push_deletes_below_its_folder_what_has_its_
     assert without_card(tree(writable)) == files_of(exports["whole"], "rows/") | mine
 
 
-def test_an_answer_that_no_hub_gives_is_an_error_of_the_hub(
-    writable: Hub, exports: dict[str, Path]
+FORM_FEED = b"---\nlicense: mit\x0c\n---\nMine.\x0c\n"
+
+
+@pytest.mark.parametrize(
+    ("card", "faults", "where"),
+    [
+        (b"mine", [("GET .*/tree/.*", b'["a"]')], URL),
+        (b"mine", [(".*/resolve/.*/README.md", 403)], f"{URL}: README.md"),
+        (FORM_FEED, [], f"{URL}: README.md"),
+    ],
+    ids=["no answer of a hub", "may not be read", "form feed"],
+)
+def test_what_cannot_be_read_there_is_named_and_stays(
+    card: bytes, faults: list[Any], where: str, writable: Hub, exports: dict[str, Path]
 ):
-    writable.push(NAME, {"mine.txt": b"mine"})
-    writable.faults += [("GET .*/tree/.*", b'["a"]')]
+    writable.push(NAME, {"README.md": card})
+    writable.faults += faults
 
-    with pytest.raises(PushError, match=f"{URL}: expected a hub that takes it"):
+    with pytest.raises((ConfigError, PushError)) as raised:
         push_export(exports["whole"], URL)
 
-
-def test_a_card_that_may_not_be_read_is_named_as_the_card(writable: Hub, exports: dict[str, Path]):
-    writable.push(NAME, {"README.md": b"mine"})
-    writable.faults += [(".*/resolve/.*/README.md", 403)]
-
-    with pytest.raises(ConfigError, match=f"^{URL}: README.md: expected"):
-        push_export(exports["whole"], URL)
-
-
-def test_a_card_with_a_form_feed_in_its_header_is_refused_and_stays(
-    writable: Hub, exports: dict[str, Path]
-):
-    writable.push(NAME, {"README.md": b"---\nlicense: mit\x0c\n---\nMine.\x0c\n"})
-
-    with pytest.raises(ConfigError, match=f"^{URL}: README.md: expected YAML"):
-        push_export(exports["whole"], URL)
+    assert raised.value.where == where
+    assert tree(writable) == {"README.md": card}
 
 
 def test_an_export_at_a_url_that_is_larger_than_the_cache_may_be_is_pushed(
@@ -332,15 +308,6 @@ def test_an_export_at_a_url_that_is_larger_than_the_cache_may_be_is_pushed(
     assert not writable.faults
     assert without_card(tree(writable)) == expected
     assert len(writable.summaries) > 2
-
-
-def test_a_large_file_comes_in_parts(writable: Hub, exports: dict[str, Path]):
-    writable.chunk_size = 1_000
-
-    push_export(exports["whole"], URL)
-
-    assert without_card(tree(writable)) == files_of(exports["whole"])
-    assert any("/2" in asked for asked in writable.asked if asked.startswith("PUT"))
 
 
 def test_a_damaged_export_is_refused_before_anything_is_sent(
@@ -464,37 +431,37 @@ def test_what_was_pushed_is_read_as_raw_files(
         assert raw_file.path.read_bytes() == expected[key.rpartition("/")[2]]
 
 
-def test_a_push_takes_the_card_beside_the_export(writable: Hub, tmp_path: Path):
-    files = {"raw": {"files": "raw/**/*.jsonl"}, "exports": ["bin"]}
-    for license_, languages in (("mit", ["de"]), ("odc-by", [])):
-        card = {"title": "Texts", "license": license_, "language": languages}
-        dataset = declare(tmp_path, TEXTS, **files, card=card)
-        built = build(dataset)
-        write_cards(dataset, [of.output for of in built.made])
+def with_card(folder: Path, **card: Any) -> Path:
+    """Return the folder of an export with its card beside it."""
+    raw = {"files": "raw/**/*.jsonl"}
+    dataset = declare(folder, TEXTS, raw=raw, exports=["bin"], card=card)
+    built = build(dataset)
+    write_cards(dataset, [of.output for of in built.made])
+    return built.export("bin").folder
 
-        push_export(built.export("bin").folder, URL)
+
+def test_a_push_takes_the_card_beside_the_export(writable: Hub, tmp_path: Path):
+    for license_, languages in (("mit", ["de"]), ("odc-by", [])):
+        export = with_card(tmp_path, title="Texts", license=license_, language=languages)
+
+        push_export(export, URL)
 
         found = tree(writable)
         header = card_of(found["README.md"].decode(), where="card")
         assert (header["license"], header["pretty_name"]) == (license_, "Texts")
         assert header.get("language", []) == languages
         assert f"| Texts |  | {license_} |".encode() in found["README.md"]
-        beside = built.export("bin").folder / "_tokflow/croissant.json"
-        assert found["_tokflow/croissant.json"] == beside.read_bytes()
-    again = push_export(built.export("bin").folder, URL)
-    assert again.num_sent == 0
+        beside = (export / "_tokflow/croissant.json").read_bytes()
+        assert found["_tokflow/croissant.json"] == beside
+    assert push_export(export, URL).num_sent == 0
 
 
 def test_a_license_that_somebody_wrote_on_the_hub_stays(writable: Hub, tmp_path: Path):
-    card = {"license": "mit", "language": ["de"]}
-    dataset = declare(tmp_path, TEXTS, raw={"files": "raw/**/*.jsonl"}, exports=["bin"], card=card)
-    built = build(dataset)
-    write_cards(dataset, [of.output for of in built.made])
-    own = "---\nlicense: cc0-1.0  # ours\n---\n# Mine\n"
-    push_export(built.export("bin").folder, URL)
-    writable.push(NAME, {"README.md": own.encode()})
+    export = with_card(tmp_path, license="mit", language=["de"])
+    push_export(export, URL)
+    writable.push(NAME, {"README.md": b"---\nlicense: cc0-1.0  # ours\n---\n# Mine\n"})
 
-    push_export(built.export("bin").folder, URL)
+    push_export(export, URL)
 
     text = tree(writable)["README.md"].decode()
     assert text.startswith("---\nlicense: cc0-1.0  # ours\n")

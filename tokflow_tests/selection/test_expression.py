@@ -109,15 +109,9 @@ def test_what_is_not_in_the_grammar_is_refused_with_its_place(
     assert error.value.expected.startswith(expected)
 
 
-def test_a_name_that_is_not_there_comes_with_the_nearest():
-    with pytest.raises(ConfigError) as error:
-        parse("meta.urls == ''", KINDS)
-
-    assert error.value.remedy == "did you mean 'meta.url'?"
-
-
-def test_spelling_is_not_part_of_an_expression():
-    first, second = (parse(of, KINDS) for of in ("n>1 and\n(t=='x')", 'n > 1 and t == "x"'))
+def test_spelling_lines_and_comments_are_not_part_of_an_expression():
+    spelled = "n>1 and  # of n\n(t=='x')", 'n > 1 and t == "x"'
+    first, second = (parse(of, KINDS) for of in spelled)
 
     assert first.text == second.text == "n > 1 and t == 'x'"
     assert [of.text for of in first.rules] == ["n > 1", "t == 'x'"]
@@ -131,12 +125,6 @@ def test_what_is_no_number_or_overflows_is_missing():
     assert rule(words).to_pylist() == [None, None, True, None]
 
 
-def test_an_expression_has_lines_and_comments():
-    found = parse("n > 1  # of n\nand t in ['a',\n 'b']", KINDS)
-
-    assert found.text == "n > 1 and t in ['a', 'b']"
-
-
 @pytest.mark.parametrize(
     ("expression", "remedy"),
     [
@@ -145,6 +133,7 @@ def test_an_expression_has_lines_and_comments():
         ("n > 1 and true", "write True"),
         ("t >= 3", "write number(t)"),
         ("n >= t", "write number(t)"),
+        ("meta.urls == ''", "did you mean 'meta.url'?"),
     ],
 )
 def test_common_mistakes_have_their_remedy(expression: str, remedy: str):

@@ -9,14 +9,12 @@ import pytest
 
 from tokflow.audit.checks import Checker
 from tokflow.audit.document_trace import trace_document
-from tokflow.audit.verify.verification import verify_dataset
 from tokflow.cli.plan import what_select_moves
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import statistics_of
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
-from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import problems_of
 from tokflow_tests.tiny import build, declare
 
@@ -128,29 +126,15 @@ def test_a_quantile_over_the_dataset_sees_all_files_and_one_over_a_file_its_own(
     assert "selection of a.jsonl" not in why(of_file)
 
 
-def test_a_quantile_of_each_file_of_a_group_is_its_own(tmp_path: Path):
-    raw = {"files": "raw/*", "group": "1MB"}
-    dataset = declared(tmp_path, "num_chars >= file_quantile(1)", raw=raw)
+@pytest.mark.parametrize(
+    ("select", "kept"),
+    [("file == 'b.jsonl'", b"twoeight"), ("num_chars >= file_quantile(1)", b"threeseveneight")],
+)
+def test_files_of_a_group_are_told_apart(tmp_path: Path, select: str, kept: bytes):
+    dataset = declared(tmp_path, select, raw={"files": "raw/*", "group": "1MB"})
     build(dataset)
 
-    assert bytes(of for of in tokens_of(dataset)["train"] if of < 256) == b"threeseveneight"
-
-
-def test_files_of_a_group_are_told_apart(tmp_path: Path):
-    dataset = declared(tmp_path, "file == 'b.jsonl'", raw={"files": "raw/*", "group": "1MB"})
-    build(dataset)
-
-    assert bytes(of for of in tokens_of(dataset)["train"] if of < 256) == b"twoeight"
-
-
-def test_it_is_verified_by_being_made_again_at_a_url_too(tmp_path: Path, object_store: ObjectStore):
-    dataset = declared(tmp_path, "num_chars > 3", store=f"{object_store.url}/store")
-    build(dataset)
-
-    found = {of.name: of for of in verify_dataset(dataset)}
-    assert [of.problems for of in found.values() if of.problems] == []
-    assert found["selection of a.jsonl"].notes == ()
-    assert make_plan(dataset).is_up_to_date
+    assert bytes(of for of in tokens_of(dataset)["train"] if of < 256) == kept
 
 
 @pytest.mark.parametrize(

@@ -132,16 +132,19 @@ def test_a_dataset_that_is_not_built_has_a_page_of_its_files(tmp_path: Path):
     assert "tokflow run small" in Elements(report.html).text
 
 
+def selection_of(report: ReportPage) -> tuple[str, list[str]]:
+    """Return the section about the selection, and the cells of its tables."""
+    page = report.html.decode()
+    section = page[page.index('id="selection"') : page.index('id="tokens"')]
+    return section, re.findall(r"<td[^>]*>([^<]*)</td>", section)
+
+
 def test_what_select_leaves_out_is_told_by_rule_and_by_file(tmp_path: Path):
     texts = {"a.jsonl": ["one", "three"], "b.jsonl": ["eight", "<b>"]}
     dataset = declare(tmp_path, texts, select="num_chars > 3 and num_tokens < 9", exports=["bin"])
     build(dataset)
 
-    page = make_report(dataset).html.decode()
-
-    assert "num_chars &gt; 3" in page
-    section = page[page.index('id="selection"') : page.index('id="tokens"')]
-    cells = re.findall(r"<td[^>]*>([^<]*)</td>", section)
+    section, cells = selection_of(make_report(dataset))
     assert cells[:5] == ["num_chars &gt; 3", "2", "2", "0", "50.00 %"]
     assert cells[5:10] == ["num_tokens &lt; 9", "0", "0", "0", "100.00 %"]
     assert [cells[10][:1], cells[14]] == ["a", "60.00 %"]
@@ -156,9 +159,7 @@ def test_near_duplicates_are_shown_side_by_side_and_by_similarity(tmp_path: Path
     report = make_report(dataset)
 
     assert "similarities" in [of.name for of in report.pictures]
-    page = report.html.decode()
-    section = page[page.index('id="selection"') : page.index('id="tokens"')]
-    cells = re.findall(r"<td[^>]*>([^<]*)</td>", section)
+    _, cells = selection_of(report)
     assert cells == ["0.75", "one text and &lt;i&gt;", "one text and &lt;b&gt;"]
 
 
@@ -170,11 +171,8 @@ def test_evaluation_texts_that_documents_have_are_told_by_file_and_by_text(tmp_p
     dataset = declare(tmp_path, texts, attributes={"leaks": {"evaluation": "*.jsonl"}})
     build(dataset)
 
-    page = make_report(dataset).html.decode()
-
-    section = page[page.index('id="selection"') : page.index('id="tokens"')]
+    section, cells = selection_of(make_report(dataset))
     assert "in the attributes of 2 files" in section
-    cells = re.findall(r"<td[^>]*>([^<]*)</td>", section)
     assert cells[:10] == ["clean.jsonl", "2", "1", "0", "0", "found.jsonl", "2", "1", "1", "3"]
     assert cells[10:] == ["found.jsonl, row 0", "how many", "3"]
 
@@ -191,10 +189,7 @@ def test_a_report_of_a_mixture_has_what_its_sources_keep(tmp_path: Path):
     dataset = load_dataset(tmp_path / "mix.yaml")
     build(dataset)
 
-    page = make_report(dataset).html.decode()
-
-    section = page[page.index('id="selection"') : page.index('id="tokens"')]
-    cells = re.findall(r"<td[^>]*>([^<]*)</td>", section)
+    _, cells = selection_of(make_report(dataset))
     rules = ["num_chars &gt; 3", "1", "1", "0", "50.00 %", "num_chars &gt; 4", "1", "1", "0"]
     assert cells[:9] == rules
     assert cells[10:12] == ["a", "1"]

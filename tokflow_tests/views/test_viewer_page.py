@@ -29,25 +29,20 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_token_of_an_export_is_in_its_page(name: str, built: Path):
-    page = make_viewer(built / STORE / name)
+def test_every_token_is_in_the_page_and_every_segment_leads_to_the_characters_that_trace_names(
+    name: str, built: Path
+):
+    path = built / STORE / name
+    page = make_viewer(path)
 
-    export = open_export(built / STORE / name)
+    export = open_export(path)
     parts = data_of(page)["parts"]
     assert [of["name"] for of in parts] == list(export.parts)
     for number, part in enumerate(export.parts):
         windows = segments_of(page, number)
         tokens = sum(s.num_tokens for window in windows for s in window if s.file is not None)
         assert tokens == export.counts[f"{part}.num_tokens"]
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_segment_leads_to_the_characters_that_trace_names(name: str, built: Path):
-    path = built / STORE / name
-    windows = data_of(make_viewer(path))["parts"][0]["windows"]
-
-    for position, _, segments, _ in windows:
-        place = position
+    for place, _, segments, _ in parts[0]["windows"]:
         for num, file, *others in segments:
             if file >= 0 and name != "llmc":  # of which EOS and document are one segment here
                 (origin,) = trace_tokens(path, part="train", start=place, stop=place + num)
