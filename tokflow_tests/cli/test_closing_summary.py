@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.cli.closing_summary import left_out, packed, print_summary
+from tokflow.cli.closing_summary import left_out, print_summary
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.tiny import declare_small, write_raw
@@ -15,17 +15,6 @@ def closing_of(folder: Path, capsys: pytest.CaptureFixture[str], **fields: Any) 
     built = build_dataset(made)
     print_summary(plan, built)
     return capsys.readouterr().out.splitlines()
-
-
-def test_how_full_rows_are_is_said_once_and_nothing_where_no_export_has_rows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    lines = closing_of(tmp_path, capsys)
-
-    assert [line for line in lines if "% full" in line] == [
-        "packed in parquet, pickle: train 72 tokens in 9 sequences (100 % full, 5 documents cut)"
-    ]
-    assert list(packed(build_dataset(declare_small(tmp_path, exports=["bin"])))) == []
 
 
 def test_the_files_shown_are_those_that_failed_or_have_rejects_and_the_largest(

@@ -74,22 +74,6 @@ def test_what_is_written_builds_with_no_edit(tmp_path: Path, name: str):
     assert (folder / "val.bin").stat().st_size < (folder / "train.bin").stat().st_size
 
 
-def test_a_folder_with_the_store_in_it_goes_on_building(tmp_path: Path):
-    for name in ("data/x/y", "raw"):
-        (tmp_path / name).mkdir(parents=True)
-        write(tmp_path / name / "a.jsonl")
-    json_of("init", ".", "--name", "first")
-    assert run("run", "--config", "first.yaml").exit_code == 0
-
-    json_of("init", ".", "--name", "second")  # with outputs that could be raw files
-    for name in ("first", "second", "first"):
-        result = run("run", "--config", f"{name}.yaml")
-        assert result.exit_code == 0, result.stderr
-
-    [dataset] = json_of("plan", "--config", "second.yaml")["datasets"]
-    assert dataset["num_files"] == 2
-
-
 def test_it_says_what_it_found_and_how_to_go_on(tmp_path: Path):
     (tmp_path / "tales").mkdir()
     write(tmp_path / "tales/a.jsonl")

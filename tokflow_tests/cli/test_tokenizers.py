@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from tokflow.pipeline.mixture import graph_of
 from tokflow_tests import special
 from tokflow_tests.cli.commands import run as run_command
-from tokflow_tests.tiny import load_dataset
 
 
 def run(*arguments: str | Path) -> Result:
@@ -59,15 +57,6 @@ def test_a_datasets_tokenizer_is_shown_and_measured_on_its_first_raw_file(config
     raw = config.parent / "raw/a.jsonl"
     assert f"small: measured on 25 B of text of {raw}\n" in result.stdout
     assert "small: bytes: the bytes need no other engine\n" in result.stdout
-
-
-def test_the_tokenizer_is_made_in_the_store_as_a_run_would_make_it(config: Path):
-    [shown] = json_of("--config", config)
-
-    graph = graph_of(load_dataset(config))
-    assert graph.output("tokenizer").is_made
-    assert shown["folder"] == str(graph.tokenizer.folder)
-    assert shown["fingerprint"] == graph.tokenizer.fingerprint
 
 
 def test_tokenizers_stand_side_by_side(tmp_path: Path, file: Path):

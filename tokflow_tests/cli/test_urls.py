@@ -1,6 +1,5 @@
 """Commands on a store at a URL, each on a machine that has nothing of it."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,6 @@ import yaml
 
 from tokflow.store.remote.places import objects_at
 from tokflow_tests.cli.commands import run
-from tokflow_tests.hub import Hub
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import SMALL, TEXTS, load_dataset, write_raw, write_yaml
 
@@ -84,23 +82,6 @@ def test_a_mixture_is_read_with_the_manifests_of_its_sources(url: str, machine: 
     assert "  characters 0 to 1" in result.stdout, result.output
     shutil.rmtree(machine / "cache")
     assert run("verify", f"{url}/mix").stdout.endswith("outputs: all well\n")
-
-
-@pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
-def test_an_export_at_a_url_is_pushed_to_the_hub(url: str, machine: Path, writable: Hub):
-    result = run("push", f"{url}/small/exports/parquet/latest", "hf://datasets/team/texts")
-
-    assert result.exit_code == 0, result.output
-    tree = writable.commits["team/texts"][writable.branches["team/texts"]["main"]]
-    manifest = json.loads(tree["_tokflow/manifest.json"])
-    assert manifest["files"].keys() == tree.keys() - {
-        "_tokflow/manifest.json",
-        "_tokflow/croissant.json",
-        "README.md",
-        ".gitattributes",
-    }
-    assert b"\ntokens:\n  version:" in tree["README.md"]
-    assert str(machine / "cache") not in result.output
 
 
 def test_a_report_is_at_the_url_and_belongs_to_no_output(machine: Path, url: str):

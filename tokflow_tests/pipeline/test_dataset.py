@@ -10,14 +10,6 @@ from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow_tests.outputs import touched
 from tokflow_tests.tiny import build, declare, load_dataset
 
-MINIMAL = """\
-type: tokflow.components.TextDataset
-attributes:
-  name: tiny
-  raw: {files: raw/*.jsonl}
-  tokenizer: {kind: bytes}
-"""
-
 
 def load(folder: Path, text: str, **arguments: Any) -> Dataset:
     (folder / "defs.yaml").write_text(text)
@@ -41,31 +33,12 @@ def error_of(**attributes: Any) -> ConfigError:
     return raised.value
 
 
-def test_a_minimal_dataset_has_every_default(tmp_path: Path):
-    dataset = load(tmp_path, MINIMAL)
-
-    assert dataset.raw.files == ("raw/*.jsonl",)
-    assert dataset.split.parts == {"train": PartConfig(start=0)}
-    assert (dataset.packing.strategy, dataset.packing.sequence_length) == ("concat", 1024)
-    assert dataset.exports == ()
-
-
 @pytest.mark.parametrize(
     ("attributes", "where", "nearest"),
     [
         ({"exprots": ["bin"]}, "defs.yaml", "exports"),
         ({"packing": {"sequence_lenght": 4}}, "defs.yaml: packing", "sequence_length"),
-        (
-            {"split": {"parts": {"train": {"charcters": 4}}}},
-            "defs.yaml: split.parts.train",
-            "characters",
-        ),
         ({"documents": {"limit": {"chars": 3}}}, "defs.yaml: documents.limit", "characters"),
-        (
-            {"exports": ["bin", {"format": "parquet", "max_shard_size": "500MB"}]},
-            "defs.yaml: exports[1]",
-            "shard_size",
-        ),
         (
             {"exports": ["bin", {"format": "parquet", "num_shards": 3}]},
             "defs.yaml: exports[1]",
@@ -161,12 +134,6 @@ def test_shares_alone_are_parts_by_fraction(split: dict[str, Any]):
     assert dataset.split == SplitConfig(parts=parts, seed=3)
 
 
-def test_a_key_that_stands_twice_is_refused(tmp_path: Path):
-    assert error_of_text(tmp_path, MINIMAL + "  name: again\n") == (
-        "FOLDER/defs.yaml: line 6: expected YAML, found the key 'name' twice; correct the line"
-    )
-
-
 def test_a_key_may_override_what_an_anchor_brings(tmp_path: Path):
     text = "name: tiny\nraw: {files: a}\ntokenizer: {<<: {kind: bytes, eos: none}, eos: last}\n"
 
@@ -180,6 +147,7 @@ def test_a_key_may_override_what_an_anchor_brings(tmp_path: Path):
     [
         ("name: [\n", "line 2: expected the node content, found '<stream end>'; correct the line"),
         ("\tname: a\n", "line 1: expected YAML, found character '\\t' that cannot"),
+        ("a: 1\na: 2\n", "line 2: expected YAML, found the key 'a' twice; correct the line"),
         ("a: 1\nb\n", "line 3: expected YAML, found no ':'; correct the line"),
         ("{[a]: 1}\n", "line 1: expected YAML, found the key ['a'], which is no word"),
         ("name: !!python/name:os.system\n", "line 1: expected YAML, found could not determine"),

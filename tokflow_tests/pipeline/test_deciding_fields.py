@@ -79,28 +79,6 @@ def test_a_special_token_in_a_text_is_an_error_once_it_is_to_be_one(folder: Path
     assert "expected no special token in the text" in str(built.failed[0].explained)
 
 
-def test_another_tokenizer_makes_all_tokens_again(folder: Path):
-    build(dataset(folder))
-
-    built = build(dataset(folder, tokenizer={"eos_token": "w9"}))
-
-    assert new_in(built)[:3] == [
-        ("tokenizer", "tokenizer"),
-        ("tokens", "a.jsonl"),
-        ("tokens", "b.jsonl"),
-    ]
-
-
-def test_what_auto_stands_for_and_an_error_that_does_not_occur_remake_nothing(tmp_path: Path):
-    declare(tmp_path, {"a.jsonl": ["w1 w2", "w3"]})
-    build(dataset(tmp_path))
-    other = dataset(
-        tmp_path, documents={"format": "jsonl"}, tokenizer={"special_tokens_in_text": "error"}
-    )
-
-    assert new_in(build(other)) == []
-
-
 @pytest.mark.parametrize(
     ("fields", "name", "is_deciding"),
     [

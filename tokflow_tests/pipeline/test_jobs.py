@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tokflow.documents import ranges
-from tokflow.errors import ConfigError
 from tokflow.pipeline import run, tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output_tasks import Task
@@ -194,12 +193,6 @@ def test_a_file_that_kills_its_worker_takes_no_other_with_it(
     assert isinstance(failed.error, LostWorkerError)
     assert failed.name == "04.jsonl"
     assert list(built.partitions) == [key for key in FILES if key != "04.jsonl"]
-
-
-@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "-1/3"])
-def test_a_share_that_there_is_not_is_refused(text: str):
-    with pytest.raises(ConfigError, match=r"--shard: expected the number of a share, from 1"):
-        FileShare.read(text)
 
 
 @pytest.mark.slow

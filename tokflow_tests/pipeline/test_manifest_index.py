@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.gc import drop_tokens
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, make_plan
@@ -17,7 +16,6 @@ from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import MANIFEST_NAME, read_manifest
 from tokflow.store.remembered import LEAST_OUTPUTS
 from tokflow_tests.integrity.store import FAULTS
-from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare_small, write_raw
 
 INDEX = "store/small/manifests-tokens.index"
@@ -79,17 +77,7 @@ def test_a_plan_of_many_built_files_reads_no_manifest_of_them(copy: Path, read: 
     assert len(known(plan)) == 2 * LEAST_OUTPUTS
 
 
-def test_tokens_that_are_dropped_already_cost_no_manifest_either(copy: Path, read: list[str]):
-    dataset = declared(copy, keep="exports")
-    drop_tokens(graph_of(dataset))
-    plan_of(copy, keep="exports")
-    read.clear()
-
-    assert drop_tokens(plan_of(copy, keep="exports").graph) == 0
-    assert {*read} == {"tokenizer", "exports/bin"}
-
-
-@pytest.mark.parametrize("name", [MANIFEST_NAME, "tokens.bin", "documents.parquet"])
+@pytest.mark.parametrize("name", [MANIFEST_NAME, "tokens.bin"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_damaged_output_is_found_as_without_an_index(fault: str, name: str, copy: Path):
     [folder] = (copy / "store/small/tokens/007.jsonl").iterdir()
@@ -156,17 +144,6 @@ def test_an_older_index_hides_no_change_and_is_brought_up_to_date(copy: Path):
     assert built.num_new == 2 + 2 + 1
     assert plan.is_up_to_date
     assert len(known(plan)) == 2 * LEAST_OUTPUTS + 2
-
-
-def test_what_is_built_beside_an_index_is_what_is_built_without(copy: Path, tmp_path: Path):
-    fields = {"split": {"parts": {"train": {"fraction": 0.5}, "rest": {"fraction": 0.5}}}}
-    without = Path(shutil.copytree(copy, tmp_path / "without", symlinks=True))
-    (without / INDEX).unlink()
-
-    for folder in (copy, without):
-        assert build_dataset(declared(folder, **fields)).failed == ()
-
-    assert content(copy / "store") == content(without / "store")
 
 
 def test_lines_of_outputs_that_were_made_again_do_not_pile_up(

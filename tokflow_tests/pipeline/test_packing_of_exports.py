@@ -11,10 +11,8 @@ from tokflow.errors import ConfigError
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
-from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
-from tokflow.pipeline.run import make_output
 from tokflow.sequences.config import PackingConfig, Packings
 from tokflow_tests.outputs import problems_of
 from tokflow_tests.tiny import build, declare, write_raw
@@ -128,21 +126,6 @@ def test_a_copy_of_a_dataset_with_another_packing_has_that(folder: Path):
     copied = dataset.model_copy(update={"packing": PackingConfig(sequence_length=99)})
 
     assert (packings[""].sequence_length, copied.of(Packings)[""].sequence_length) == (4, 99)
-
-
-def test_a_file_that_changed_is_the_reason_for_both_packings(folder: Path):
-    dataset = declared(folder, "parquet", SHORT)
-    build(dataset)
-    write_raw(folder, {"a.jsonl": ["other"]})
-    make_output(graph_of(dataset), "tokens", "a.jsonl")
-    make_output(graph_of(dataset), "split", "a.jsonl")
-
-    planned = [of for of in make_plan(dataset).missing if of.stage == "sequences"]
-
-    assert [(of.output.label, of.reason) for of in planned] == [
-        ("a.jsonl", "input changed (split)"),
-        ("a.jsonl (short)", "input changed (split)"),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,7 @@ from tokflow.pipeline import run
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import Reporter, StageResult
 from tokflow.pipeline.run import build_dataset, make_output
-from tokflow.split.spans import write_split
 from tokflow.store.listed_files import CARD_NAME, CROISSANT_NAME
-from tokflow.tokens.shard import TokenShard
 from tokflow_tests.outputs import content, new_in, touched
 from tokflow_tests.tiny import build, declare, write_texts
 
@@ -70,25 +68,6 @@ def test_some_partitions_are_built_and_exports_left_alone_until_all_are(tmp_path
         "parquet",
         "pickle",
     ]
-
-
-def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def fails_for_c(shard: TokenShard, *arguments: Any, **more: Any) -> None:
-        if shard.manifest.partition == "c.jsonl":
-            raise ZeroDivisionError("of c")
-        write_split(shard, *arguments, **more)
-
-    monkeypatch.setattr("tokflow.split.stage.write_split", fails_for_c)
-
-    built = build_dataset(declare(tmp_path, FILES))
-
-    assert [(failed.stage, failed.name) for failed in built.failed] == [("split", "c.jsonl")]
-    assert str(built.failed[0].explained).startswith(
-        "split c.jsonl: expected to finish without an error, found ZeroDivisionError: of c; "
-    )
-    assert sum(made.output.stage == "sequences" for made in built.made) == 1
 
 
 def test_what_a_reporter_raises_is_no_failure_of_an_output(tmp_path: Path):

@@ -5,8 +5,6 @@ import os
 import pickle
 import signal
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -30,7 +28,6 @@ from tokflow_tests.pools.pool_tasks import (
     double,
     panic_at_0,
     server_of,
-    work,
     work_unless_well,
 )
 from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer
@@ -152,22 +149,6 @@ def test_a_task_that_cannot_be_sent_has_that_for_its_result_and_the_others_go_on
 
     assert isinstance(results.pop(unpicklable), (pickle.PicklingError, AttributeError))
     assert results == {1: 2, 2: 4}
-
-
-def test_an_interrupted_map_stops_every_worker_soon_and_lets_it_clean_up(tmp_path: Path):
-    interrupted: list[float] = []
-
-    def interrupt() -> None:
-        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
-        interrupted.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt), LocalPool(2) as pool:
-        list(pool.map(work, [tmp_path] * 3))
-
-    assert time.monotonic() - interrupted[0] < 20
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_workers_are_made_as_tasks_come():
