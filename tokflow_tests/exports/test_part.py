@@ -57,20 +57,6 @@ def test_documents_that_begin_with_bos_stay_as_they_are(tmp_path: Path):
     assert eos_first(part) == tokens_of(part) == [BOS, *b"ab", BOS, *b"c"]
 
 
-def test_eos_first_is_refused_where_documents_have_no_mark(tmp_path: Path):
-    _, part = part_of(tmp_path, {"a.jsonl": ["ab"]}, tokenizer={"kind": "bytes", "eos": "none"})
-
-    with pytest.raises(ConfigError, match=r"train: expected documents with an EOS.*eos: last"):
-        eos_first(part)
-
-
-def test_a_document_that_does_not_end_with_eos_is_named(tmp_path: Path):
-    _, part = part_of(tmp_path, {"a.jsonl": ["ab", "c"]})
-
-    with pytest.raises(ConfigError, match=r"a.jsonl: document 0: expected EOS \(7\).*found.*256"):
-        eos_first(replace(part, eos_id=7))
-
-
 def test_eos_moves_before_each_side_of_a_cut_document(tmp_path: Path):
     ranges = {"train": {"start": 0, "characters": 3}, "rest": {"start": 3, "characters": 9}}
     split = {"boundary": "character", "parts": ranges}
@@ -80,10 +66,17 @@ def test_eos_moves_before_each_side_of_a_cut_document(tmp_path: Path):
     assert eos_first(parts(dataset, "bin")["rest"]) == [EOS, *b"de"]
 
 
-def test_ids_that_are_no_int32_are_refused(tmp_path: Path):
-    _, part = part_of(tmp_path, {"a.jsonl": ["ab"]})
+@pytest.mark.parametrize(
+    ("eos", "changed", "where"),
+    [("none", {}, "train"), ("last", {"eos_id": 7}, "a.jsonl: document 0"),
+     ("last", {"vocab_size": 2**31 + 1}, "tokenizer")],
+)  # fmt: skip
+def test_tokens_without_a_mark_of_another_eos_or_that_are_no_int32_are_refused(
+    eos: str, changed: dict[str, int], where: str, tmp_path: Path
+):
+    _, part = part_of(tmp_path, {"a.jsonl": ["ab", "c"]}, tokenizer={"kind": "bytes", "eos": eos})
 
     with pytest.raises(ConfigError) as raised:
-        replace(part, vocab_size=2**31 + 1)
+        eos_first(replace(part, **changed))
 
-    assert (raised.value.where, raised.value.found) == ("tokenizer", "2,147,483,649 ids")
+    assert raised.value.where == where

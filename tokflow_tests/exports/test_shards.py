@@ -162,11 +162,12 @@ def test_a_damaged_shard_of_the_last_export_is_written_anew(tmp_path: Path):
 
 
 @pytest.mark.parametrize("is_here", [True, False])
-def test_files_of_the_last_export_that_are_only_at_a_url_are_written_by_several_tasks(
+def test_files_of_the_last_export_that_are_only_at_a_url_are_written_anew_by_several_tasks(
     is_here: bool, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ):
     url, names = f"{object_store.url}/store", "abdefghij"
     last = build(dataset_in(tmp_path, FORMATS[0], *names, store=url)).export("parquet").manifest
+    anew, manifest = export(dataset_in(tmp_path / "anew", FORMATS[0], *names, "c"))
     if not is_here:
         shutil.rmtree(tmp_path / "cache")
     monkeypatch.setattr(stage, "SEGMENT_TOKENS", last.counts["train.num_tokens"] // 2)
@@ -181,19 +182,10 @@ def test_files_of_the_last_export_that_are_only_at_a_url_are_written_by_several_
 
     assert (shares == [None]) == is_here
     assert len(shares) == 1 or not is_here
-
-
-def test_shards_that_are_only_at_a_url_are_written_anew(tmp_path: Path, object_store: ObjectStore):
-    url = f"{object_store.url}/store"
-    export(dataset_in(tmp_path / "a", FORMATS[1], "a", "b", "d", "e", store=url))
-    shutil.rmtree(tmp_path / "cache")
-    export(dataset_in(tmp_path / "a", FORMATS[1], "a", "b", "c", "d", "e", store=url))
-    anew, _ = export(dataset_in(tmp_path / "b", FORMATS[1], "a", "b", "c", "d", "e"))
-
-    found = open_export(f"{url}/tiny/exports/arrow")
+    found = open_export(f"{url}/tiny/exports/parquet")
     found.stored.fetch(found.manifest.files)
-
-    for name in found.manifest.files:
+    assert {*found.manifest.files} == {*manifest.files}
+    for name in manifest.files:
         assert found.stored.file(name).read_bytes() == (anew / name).read_bytes()
 
 

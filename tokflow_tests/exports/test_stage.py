@@ -53,12 +53,9 @@ def dataset_in(folder: Path, exports: list[Any], **attributes: Any) -> Dataset:
 def segments(dataset: Dataset, name: str) -> list[ExportSegment]:
     graph = graph_of(dataset)
     config = graph.dataset.of(DeclaredExports).config(name)
-    parts, recipe = (
-        parts_of(graph.output("export", variant=config.name)),
-        graph.output("export", variant=config.name).recipe,
-    )
-    writer = ExportWriter(parts=parts, config=config, dataset="tiny", recipe=recipe, details={})
-    return writer.shares()
+    output = graph.output("export", variant=config.name)
+    made_of = {"parts": parts_of(output), "recipe": output.recipe}
+    return ExportWriter(config=config, dataset="tiny", details={}, **made_of).shares()
 
 
 def kill_at(number: int, dataset: Dataset, patch: pytest.MonkeyPatch) -> list[int]:
@@ -138,25 +135,17 @@ def killed_at_the_second(
     return dataset, kill_at(2, dataset, monkeypatch)
 
 
-def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing_or_of_another_version(
+    more: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     dataset, made = killed_at_the_second(tmp_path, monkeypatch)
     first = [*made]
+    monkeypatch.setattr(stage, "SEGMENT_VERSION", stage.SEGMENT_VERSION + more)
     assert build_dataset(dataset, jobs=1).failed == ()
 
     num_segments = len(segments(dataset, "parquet"))
-    assert (first, made[3:]) == ([0, 1, 2], [*range(2, num_segments)])
-
-
-def test_a_killed_run_goes_on_from_no_segment_of_another_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    dataset, made = killed_at_the_second(tmp_path, monkeypatch)
-    monkeypatch.setattr(stage, "SEGMENT_VERSION", stage.SEGMENT_VERSION + 1)
-
-    assert build_dataset(dataset, jobs=1).failed == ()
-    assert made[3:] == [*range(len(segments(dataset, "parquet")))]
+    assert (first, made[3:]) == ([0, 1, 2], [*range(0 if more else 2, num_segments)])
 
 
 @pytest.mark.parametrize(("number", "damaged"), [(0, 0), (23, -1)], ids=["first", "tails"])

@@ -45,50 +45,14 @@ found = [splits_of(Path(folder), config) for folder, config in cases]
 Path(sys.argv[2]).write_text(json.dumps(found))
 """
 
-FOLDERS = [
-    "",
-    "",
-    "data/",
-    "en/",
-    "de/",
-    "train/",
-    "test/",
-    "dev/",
-    "my-train/",
-    "x_test_2/",
-    "a/b/",
-]
-FOLDERS += ["a/b/", "Train/", "validation/en/", "__x__/", ".h/", "trainer/", "val/"]
-STEMS = [
-    "a",
-    "b",
-    "train",
-    "test",
-    "valid",
-    "dev_1",
-    "my-train",
-    "train.part0",
-    "x_eval",
-    "training-2",
-]
-STEMS += [
-    "evaluation 3",
-    "trains",
-    "testing",
-    "0",
-    "part-00001",
-    "TRAIN",
-    ".hidden",
-    "_meta",
-    "val2",
-]
-STEMS += [
-    "train-00000-of-00002",
-    "train-00001-of-00002",
-    "x-00000-of-00001",
-    "test-00000-of-00001-ab",
-]
-SUFFIXES = [".jsonl", ".jsonl", ".jsonl", ".parquet", ".csv", ".txt", ".jsonl.gz", ".tsv", ".arrow"]
+FOLDERS = ["", "", "data/", "en/", "de/", "train/", "test/", "dev/", "my-train/", "x_test_2/"]
+FOLDERS += ["a/b/", "a/b/", "Train/", "validation/en/", "__x__/", ".h/", "trainer/", "val/"]
+STEMS = ["a", "b", "train", "test", "valid", "dev_1", "my-train", "train.part0", "x_eval"]
+STEMS += ["training-2", "evaluation 3", "trains", "testing", "0", "part-00001", "TRAIN", ".hidden"]
+STEMS += ["_meta", "val2", "train-00000-of-00002", "train-00001-of-00002", "x-00000-of-00001"]
+STEMS += ["test-00000-of-00001-ab"]
+SUFFIXES = [".jsonl", ".jsonl", ".jsonl", ".parquet", ".csv", ".txt", ".jsonl.gz", ".tsv"]
+SUFFIXES += [".arrow"]
 OTHERS = ["README.md", "LICENSE", "logo.bin", "config.json", "notes.rst"]
 PATTERNS = ["**", "*", "*.jsonl", "data/*", "en/**", "**/train*", "*/*.csv", "**/*.parquet", "de"]
 PATTERNS += ["data/train-*", "a.jsonl", "./en/*", "__x__/*", ".h/*", "**/[a-m]*", "**/?.txt"]
