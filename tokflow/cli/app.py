@@ -98,26 +98,20 @@ def load_command(name: str) -> Any:
             if project is not None:
                 os.environ[PROJECT_VARIABLE] = str(project.absolute())  # for processes begun, too
             for option in ("output", "html"):
-                if isinstance(path := options.get(option), Path):
-                    check_here(option, path)
+                # A Path keeps one of the slashes of a URL.
+                if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(options.get(option))):
+                    raise ConfigError(
+                        where=f"--{option}",
+                        expected="a file on this disk",
+                        found="a URL",
+                        remedy="name a file, and copy it there",
+                    )
             status = main(**options)
         raise typer.Exit(status or DONE)
 
     alone = typer.Typer(add_completion=False)
     alone.command(name, help=COMMANDS[name])(run)
     return typer.main.get_command(alone)
-
-
-def check_here(name: str, path: Path) -> None:
-    """Raise ConfigError if an option for a local file was given a URL (a Path keeps one of its
-    slashes)."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
-        raise ConfigError(
-            where=f"--{name}",
-            expected="a file on this disk",
-            found="a URL",
-            remedy="name a file, and copy it there",
-        )
 
 
 app = typer.Typer(

@@ -10,7 +10,7 @@ import typer
 
 import tokflow
 from tokflow.audit.characters import first_chat
-from tokflow.cli.options import ExistingTokenizer, Json, ProjectFolder, RawFiles, TextField
+from tokflow.cli.options import Json, ProjectFolder
 from tokflow.cli.terminal import (
     described_left_out,
     print_chat,
@@ -44,6 +44,33 @@ NewYaml = Annotated[
         metavar="PATH",
         help="File to write; by default one in the project's definitions, or NAME.yaml here "
         "where there is no project. It must not exist.",
+    ),
+]
+
+ExistingTokenizer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOKENIZER",
+        help="An encoding of tiktoken such as gpt2, a hub id (org/name), or a file or folder; by "
+        "default a tokenizer is trained on the raw files. Chats need one.",
+    ),
+]
+
+TextField = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIELD",
+        help="Field or column with the text; by default chats, or a prompt and its completion, "
+        "else the one called text, content or body, else the one with the most text.",
+    ),
+]
+
+RawFiles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...",
+        help="Raw files of this machine: paths, globs in quotes, or folders; or a dataset of "
+        "the hub, hf://datasets/org/name.",
     ),
 ]
 

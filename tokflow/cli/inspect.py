@@ -1,6 +1,7 @@
 """`tokflow inspect` and `tokflow report`: an output for people, with its counts, files and first
 sequences decoded; one page of pictures and tables for each dataset."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,14 +10,10 @@ from tokflow.audit.inspection import Inspection, Segment, inspect_output
 from tokflow.audit.token_texts import drawn
 from tokflow.cli.options import (
     Configs,
-    FirstShown,
     Html,
     Json,
     Names,
-    PartShown,
     ProjectFolder,
-    ReportFile,
-    SequencesShown,
     StoreName,
     Trust,
 )
@@ -48,6 +45,33 @@ OutputPath = Annotated[
     typer.Argument(
         metavar="PATH",
         help="An output's folder, a link to it, a file in it, or the URL of one.",
+    ),
+]
+
+SequencesShown = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=1_000_000,
+        help="Sequences of each part to show; by default 2, with --html as many as fit.",
+    ),
+]
+
+FirstShown = Annotated[
+    int, typer.Option(min=0, metavar="N", help="With --html: the first sequence to show.")
+]
+
+PartShown = Annotated[
+    str | None, typer.Option(help="With --html: the only part to show; by default all.")
+]
+
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="File to write, of one dataset; by default STORE/NAME/report/report.html.",
     ),
 ]
 

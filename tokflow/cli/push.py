@@ -52,7 +52,11 @@ def main(
     json: Json = False,
 ) -> None:
     """Push an export; print a line per commit, and the URL."""
-    _quiet()
+    import huggingface_hub.utils as of_hub
+
+    of_hub.logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # no signed upload URLs
+    if not sys.stderr.isatty():
+        of_hub.disable_progress_bars()  # type: ignore[attr-defined]
     pushed = push_export(
         export,
         to,
@@ -72,13 +76,3 @@ def main(
     )
     visibility = "private" if pushed.is_private else "public"
     print(f"{visibility}: {pushed.url} at {pushed.commit[:7]}")
-
-
-def _quiet() -> None:
-    """Let huggingface_hub print progress bars on terminals only, and no upload URLs, which are
-    signed."""
-    import huggingface_hub.utils as of_hub
-
-    of_hub.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    if not sys.stderr.isatty():
-        of_hub.disable_progress_bars()  # type: ignore[attr-defined]

@@ -10,20 +10,18 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from tokflow.cli import STARTED
 from tokflow.cli.options import (
     Configs,
-    Force,
     Jobs,
     Json,
     Names,
     Partitions,
-    PoolName,
     ProjectFolder,
-    Recheck,
-    ShardText,
     StoreName,
 )
 from tokflow.cli.selection import Words, select
@@ -46,6 +44,41 @@ from tokflow.pipeline.results import BuildResult, Reporter
 from tokflow.pools import SMALL_BYTES, Workers, get_ready, is_local, num_jobs
 from tokflow.shown import counted, duration, size
 from tokflow.store.versions import loaded_versions
+
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Begin also where the disk has plainly too little room."),
+]
+
+Recheck = Annotated[
+    bool,
+    typer.Option(
+        "--recheck",
+        help="Compute all checks again. A check that passed is remembered in the store, and "
+        "skipped while its files are unchanged. With a store at a URL, first list its objects, "
+        "and make again each output that lacks one. `tokflow verify` reads all bytes.",
+    ),
+]
+
+ShardText = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Only share I, from 1, of N shares of the raw files, without exports, for batch "
+        "systems. Run again without --shard when all shares are done.",
+    ),
+]
+
+PoolName = Annotated[
+    str | None,
+    typer.Option(
+        "--pool",
+        metavar="local|ray",
+        help="Where tasks run: processes of this machine (the default, or TOKFLOW_POOL), or the "
+        "Ray cluster that RAY_ADDRESS names or this machine is part of.",
+    ),
+]
 
 
 def main(

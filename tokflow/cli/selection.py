@@ -1,12 +1,12 @@
 """Selection of the datasets that a command works on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError, nearest
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declared import Declaration, list_declared, load_datasets, load_declared
+from tokflow.pipeline.declared import list_declared, load_datasets, load_declared
 from tokflow.pipeline.project import find_project
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import open_store
@@ -35,7 +35,16 @@ def select(
     opened = None if store is None else open_store(store)
     if configs:
         of_files = [(of, path) for path in configs for of in load_datasets(path, store=opened)]
-        of_files = _chosen(names, of_files) if names else of_files
+        known = list(dict.fromkeys(dataset.name for dataset, _ in of_files))
+        if unknown := [name for name in names or () if name not in known]:
+            raise ConfigError(
+                where=f"dataset {unknown[0]!r}",
+                expected=f"one of {', '.join(known)}",
+                found="none of that name in the files of --config",
+                remedy=nearest(unknown[0], known)
+                or "correct the name, or leave out --config for one that the project declares",
+            )
+        of_files = [(of, path) for of, path in of_files if of.name in (names or known)]
         datasets = [dataset for dataset, _ in of_files]
         first: dict[Path, Path] = {}
         for dataset, config in of_files:
@@ -58,22 +67,6 @@ def select(
     return datasets
 
 
-def _chosen(
-    names: Sequence[str], of_files: Sequence[tuple[Dataset, Path]]
-) -> list[tuple[Dataset, Path]]:
-    known = list(dict.fromkeys(dataset.name for dataset, _ in of_files))
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                where=f"dataset {name!r}",
-                expected=f"one of {', '.join(known)}",
-                found="none of that name in the files of --config",
-                remedy=nearest(name, known)
-                or "correct the name, or leave out --config for one that the project declares",
-            )
-    return [(dataset, path) for dataset, path in of_files if dataset.name in names]
-
-
 def _load(
     names: Words, store: Store | None, broken: dict[str, ConfigError] | None
 ) -> list[Dataset]:
@@ -85,10 +78,21 @@ def _load(
             found="a file",
             remedy=f"write --config {files[0]}",
         )
-    if not declared:
-        raise _none_declared("arguments", declared)
-    if unknown := [name for name in names or () if name not in declared]:
-        raise _none_declared(f"dataset {unknown[0]!r}", declared)
+    unknown = [name for name in names or () if name not in declared]
+    if unknown or not declared:
+        project = find_project()
+        found = f"no project in {Path.cwd()} or above"
+        remedy = "go to a folder of a project, whose pyproject.toml has [tool.dg.project], name "
+        remedy += "it by --project, or name a file by --config"
+        if project:
+            found = f"none {'of that name' if declared else 'declared'} in {project.defs}"
+            remedy = "correct the name, declare it in a defs.yaml there, or name a file by --config"
+        raise ConfigError(
+            where=f"dataset {unknown[0]!r}" if declared else "arguments",
+            expected=f"one of {', '.join(declared)}" if declared else "a dataset",
+            found=found,
+            remedy=remedy,
+        )
     datasets, chosen = [], dict.fromkeys(names or declared)
     for name in chosen:
         try:
@@ -99,21 +103,3 @@ def _load(
             broken[name] = error
             print_error(str(error), error)
     return datasets
-
-
-def _none_declared(where: str, declared: Mapping[str, Declaration]) -> ConfigError:
-    """Return the error of a dataset that is not declared."""
-    project = find_project()
-    return ConfigError(
-        where=where,
-        expected=f"one of {', '.join(declared)}" if declared else "a dataset",
-        found=f"none of that name in {project.defs}"
-        if project and declared
-        else f"none declared in {project.defs}"
-        if project
-        else f"no project in {Path.cwd()} or above",
-        remedy="correct the name, declare it in a defs.yaml there, or name a file by --config"
-        if project
-        else "go to a folder of a project, whose pyproject.toml has [tool.dg.project], name it by "
-        "--project, or name a file by --config",
-    )

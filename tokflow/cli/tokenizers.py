@@ -15,7 +15,6 @@ from tokflow.cli.options import (
     Names,
     ProjectFolder,
     StoreName,
-    TokenizerNames,
     Trust,
 )
 from tokflow.cli.selection import select
@@ -151,6 +150,15 @@ TextOfFile = Annotated[
     ),
 ]
 
+TokenizerNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A tokenizer without a dataset: bytes, an encoding of tiktoken, a tokenizer.json, "
+        "a .model, a folder or a hub id; can be repeated. Nothing is stored.",
+    ),
+]
+
 
 def main(
     names: Names = None,
@@ -181,8 +189,13 @@ def main(
     columns = [_column(of.name, of, file, is_kept=True) for of in datasets]
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
         for number, name in enumerate(tokenizer or ()):
-            own = Store(Path(folder, str(number)))
-            dataset = _dataset_of(name, own, text, trusts=trust_remote_code)
+            fields: dict[str, Any] = dict(fields_of_name(name))
+            if fields["kind"] == "huggingface":
+                fields["trust_remote_code"] = trust_remote_code
+            attributes = {"name": "none", "raw": {"files": ["none"]}, "tokenizer": fields}
+            attributes["documents"] = {"text": text}
+            how: dict[str, Any] = {"base": Path.cwd(), "where": f"--tokenizer {name}"}
+            dataset = make_dataset(attributes, store=Store(Path(folder, str(number))), **how)
             columns.append(_column(name, dataset, file, is_kept=False))
     if json:
         print_json({"tokenizers": [_document(*column) for column in columns]})
@@ -192,19 +205,6 @@ def main(
     for title, error in () if json else errors:
         print_error(f"{title}: {explained(error, where='its tokenizer')}", error)
     return exit_status(error for _, error in errors)
-
-
-def _dataset_of(name: str, store: Store, text: str, *, trusts: bool) -> Dataset:
-    tokenizer: dict[str, Any] = dict(fields_of_name(name))
-    if tokenizer["kind"] == "huggingface":
-        tokenizer["trust_remote_code"] = trusts
-    attributes = {
-        "name": "none",
-        "raw": {"files": ["none"]},
-        "documents": {"text": text},
-        "tokenizer": tokenizer,
-    }
-    return make_dataset(attributes, base=Path.cwd(), store=store, where=f"--tokenizer {name}")
 
 
 def _column(title: str, dataset: Dataset, file: Path | None, *, is_kept: bool) -> Column:

@@ -21,7 +21,7 @@ import typer
 import yaml
 
 from tokflow.cli import set_by_default
-from tokflow.cli.options import Expose, Json, ProjectFolder
+from tokflow.cli.options import Json, ProjectFolder
 from tokflow.cli.terminal import DONE, FAILED, print_error, print_json, shown_path
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.pipeline.declared import list_declared, load_declared
@@ -53,6 +53,15 @@ Host = Annotated[
     str, typer.Option(help="Address to listen on; it must be reachable from this machine only.")
 ]
 Port = Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 takes a free one.")]
+
+Expose = Annotated[
+    bool,
+    typer.Option(
+        "--expose-without-login",
+        help="Allow other addresses. The web UI has no login: anyone who reaches it can run code "
+        "as you.",
+    ),
+]
 
 
 def main(

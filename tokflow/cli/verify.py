@@ -1,6 +1,6 @@
 """`tokflow verify`: a line per output, and every problem."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,6 @@ from tokflow.cli.options import Configs, Jobs, Json, ProjectFolder, StoreName, T
 from tokflow.cli.selection import select
 from tokflow.cli.terminal import FAILED, exit_status, print_error, print_json, print_styled
 from tokflow.errors import ConfigError
-from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import list_declared
 from tokflow.shown import counted, size
 from tokflow.store.stored_outputs import opened, path_of
@@ -88,17 +87,26 @@ def main(
     if receipt is not None:
         return _verify_receipt(receipt, target, configs, store, key, rebuild=rebuild, json=json)
     results: list[Verification] = []
+    found: Iterable[Verification]
     broken: dict[str, ConfigError] = {}
     if target is None or configs or target in (declared := list_declared()):
         datasets = select([target] if target else None, configs, store, broken=broken)
-        found = _verify_datasets(datasets, all_documents=reference, jobs=jobs)
+        found = (
+            replace(of, name=f"{dataset.name}: {of.name}" if len(datasets) > 1 else of.name)
+            for dataset in datasets
+            for of in verify_dataset(dataset, all_documents=reference, jobs=jobs)
+        )
     else:
         _check_target(target, declared, is_reference=reference)
         found = verify_path(target, trust_remote_code=trust_remote_code, jobs=jobs)
     for verified in found:
         results.append(verified)
         if not json:
-            _print(verified)
+            note = f" ({'; '.join(verified.notes)})" if verified.notes else ""
+            state = ("failed", "red") if verified.problems else ("ok", "green")
+            print_styled(state, f"  {verified.name}  {verified.folder.name}{note}")
+            for problem in verified.problems:
+                print_error(problem)
     num_problems = sum(len(verified.problems) for verified in results)
     if json:
         print_json({"num_problems": num_problems, "outputs": results})
@@ -230,20 +238,3 @@ def _check_target(target: str, declared: Iterable[str], *, is_reference: bool) -
             found="neither",
             remedy="correct it, or name a YAML file by --config",
         )
-
-
-def _verify_datasets(
-    datasets: Sequence[Dataset], *, all_documents: bool, jobs: int | None
-) -> Iterator[Verification]:
-    for dataset in datasets:
-        of_it = f"{dataset.name}: " if len(datasets) > 1 else ""
-        for verified in verify_dataset(dataset, all_documents=all_documents, jobs=jobs):
-            yield replace(verified, name=f"{of_it}{verified.name}")
-
-
-def _print(verified: Verification) -> None:
-    note = f" ({'; '.join(verified.notes)})" if verified.notes else ""
-    state = ("failed", "red") if verified.problems else ("ok", "green")
-    print_styled(state, f"  {verified.name}  {verified.folder.name}{note}")
-    for problem in verified.problems:
-        print_error(problem)
