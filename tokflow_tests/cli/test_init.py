@@ -19,7 +19,7 @@ from tokflow_tests.chats import chat, save_chat_tokenizer
 from tokflow_tests.cli.commands import json_of, refused, run
 from tokflow_tests.hub import Hub
 from tokflow_tests.projects import declare_in, make_project
-from tokflow_tests.raw.test_saved_folders import save_splits
+from tokflow_tests.raw.test_source_splits import save_splits
 from tokflow_tests.reading import write_records
 from tokflow_tests.tiny import load_dataset
 

@@ -2,21 +2,30 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import xxhash
 
+from tokflow.documents import Batch, ranges
 from tokflow.errors import RawFileError
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.pipeline.tasks import make_outputs
 from tokflow.pools.pool import InProcess, ignore
 from tokflow.store.listed_files import broken_files
-from tokflow.store.tables import ROWS_PER_GROUP
-from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA
+from tokflow.store.tables import ROWS_PER_GROUP, to_texts
+from tokflow.tokens.encoder import LOOKED_AT_BYTES, SpecialTokenCounter
+from tokflow.tokens.shard_files import (
+    DOCUMENTS_SCHEMA,
+    MAX_REASONS,
+    OTHERS,
+    REASONS,
+    rejects_by_reason,
+)
 from tokflow.tokens.stage import TOKENS
 from tokflow_tests.outputs import token_lists
-from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize
+from tokflow_tests.tiny import FEW_TEXTS, declare, declare_texts, save_tokenizer, tokenize
 
 EOS, BOS = 256, 257
 REJECT = {"on_bad_document": "reject"}
@@ -156,3 +165,64 @@ def test_a_spelling_that_only_two_documents_make_together_hides_none_in_the_seco
     shard = tokenize(dataset)
 
     assert shard.manifest.counts["num_special_tokens_in_text"] == 1
+
+
+EOT = "<|endoftext|>"
+
+
+def counted(texts: list[str], *names: str) -> dict[tuple[int, str], int]:
+    lengths = np.array([len(text) for text in texts])
+    batch = Batch(np.arange(len(texts)), to_texts(texts), lengths)
+    return SpecialTokenCounter(dict.fromkeys(names, 0)).in_batch(batch)
+
+
+@pytest.mark.parametrize("first", range(LOOKED_AT_BYTES - len(EOT) - 2, LOOKED_AT_BYTES + 2))
+def test_a_spelling_is_found_wherever_the_bytes_are_cut(first: int):
+    text = "x" * first + EOT
+
+    assert counted(["a", text, "b", text], EOT) == {(1, EOT): 1, (3, EOT): 1}
+    assert counted(["a", text[:-1], "|>" + text[first + 1 :]], EOT) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["<"], {(0, "<"): 2, (1, "<"): 1}),
+        (["<a", "|b"], {(1, "<a"): 1, (2, "|b"): 1}),
+        (["<|b", "<|c"], {(0, "<|c"): 1}),
+        (["<|d"], {}),
+        ([], {}),
+    ],
+)
+def test_names_may_share_any_number_of_letters(names: list[str], expected: object):
+    assert counted(["<|<|c", "<a", "|b"], *names) == expected
+
+
+REJECT = {"on_bad_document": "reject"}
+
+
+@pytest.mark.parametrize("range_bytes", [64_000_000, 40])  # one segment, and several
+def test_a_shard_counts_its_rejects_by_reason(
+    range_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ranges, "RANGE_BYTES", range_bytes)
+    lines = [{"text": "good"}, {"text": None}, {"text": 5}, {"text": None}, {"text": 7}] * 4
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    shard = tokenize(declare(tmp_path, documents=REJECT))
+
+    assert ("segments" in shard.manifest.details) is (range_bytes == 40)
+    assert shard.manifest.details["rejects"] == {
+        "a string in 'text', found null": 8,
+        "a string in 'text', found the number …": 8,
+    }
+
+
+def test_rare_reasons_are_one_number():
+    reasons = {f"reason {number:02}": 1 for number in range(MAX_REASONS + 2)} | {"most": 9}
+
+    found = rejects_by_reason([reasons, {OTHERS: 4}])[REASONS]
+
+    assert len(found) == MAX_REASONS + 1
+    assert (next(iter(found)), found[OTHERS]) == ("most", 7)
