@@ -161,7 +161,7 @@ the BOS decides no token shard
 tokens do not have their tokenizer as a parent
     - parents({"raw": raw.sha256, "tokenizer": tokenizer.fingerprint})
     + parents({"raw": raw.sha256})
-    test_another_tokenizer_makes_all_tokens_again
+    test_a_second_run_makes_nothing_and_verify_finds_nothing
 """,
     "split": r"""
 a part ends one character late
