@@ -207,22 +207,24 @@ class ShardOptions(Config):
 
     def sizes(
         self,
-        total: int,
-        *,
+        items: PartRows | int,
         item_bytes: int,
-        usual: int | None,
+        usual: int | None = None,
+        *,
         most: int | None = None,
         unit: str = "sequences",
-        rows: PartRows | None = None,
     ) -> list[int]:
-        """Return how many of `total` items, each of so many bytes, go into each file of a part.
+        """Return how many items, each of so many bytes, go into each file of a part.
 
-        `usual`: into each where the YAML does not say; None: one file has all. `most`: what a file
-        can hold; `unit`: what messages call the items. `rows`: the part, where it can be divided by
-        raw files: of one that is larger than a file, as of all others, files are of the usual size.
+        `items`: the sequences of a part, which can be divided by raw files (of one that is larger
+        than a file, as of all others, files are of the usual size); or a number of tokens. `usual`:
+        into each file where the YAML does not say; None: one file has all. `most`: what a file can
+        hold; `unit`: what messages call the items.
 
         Raises: ConfigError where files of such a number have more than `most`.
         """
+        rows = None if isinstance(items, int) else items
+        total = items if isinstance(items, int) else items.num_sequences
         if self.num_shards is not None:
             sizes = even_sizes(total, self.num_shards)
             self.check_largest(max(sizes, default=0), most=most, unit=unit)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.config import ExportConfig
@@ -37,31 +37,23 @@ class FileShard:
     """Hash of what decides its bytes: the outputs of its raw files, format and options."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenShard:
-    """Files that were written together, as a manifest has them."""
+WrittenShard: TypeAlias = Mapping[str, Any]
+"""Files that were written together, as a manifest has them: num_files; num_sequences, 0 of a stream
+and of files that are not of whole raw files; fingerprint, that of the shard, empty of such files;
+taken, counts as `Part.taken` has them; files, the facts of each, where there are some."""
 
-    files: Sequence[FileFacts]
-    taken: Mapping[str, int]
-    """Counts, as `Part.taken` has them."""
-    num_sequences: int = 0
-    """0 of a stream, and of files that are not of whole raw files."""
-    fingerprint: str = ""
-    """That of the shard; empty of files that are not of whole raw files."""
 
-    @property
-    def described(self) -> dict[str, Any]:
-        """Return its entry in the manifest: facts are left out where there are none."""
-        own = {"fingerprint": self.fingerprint, "taken": dict(sorted(self.taken.items()))}
-        facts = {"files": [*self.files]} if any(self.files) else {}
-        return {"num_files": len(self.files), "num_sequences": self.num_sequences, **own, **facts}
+def facts_of(written: WrittenShard) -> list[FileFacts]:
+    """Return the facts of each file, which may be none."""
+    return written.get("files") or [{}] * written["num_files"]
 
-    @staticmethod
-    def of(described: Mapping[str, Any]) -> "WrittenShard":
-        """Return what a manifest has the entry of."""
-        files = described.get("files") or [{}] * described["num_files"]
-        same = {name: described[name] for name in ("taken", "num_sequences", "fingerprint")}
-        return WrittenShard(files=files, **same)
+
+def _written(
+    files: Sequence[FileFacts], taken: Mapping[str, int], num_sequences: int = 0, decided: str = ""
+) -> WrittenShard:
+    own = {"fingerprint": decided, "taken": dict(sorted(taken.items()))}
+    facts = {"files": files} if any(files) else {}
+    return {"num_files": len(files), "num_sequences": num_sequences, **own, **facts}
 
 
 def shards_of(part: Part, config: ExportConfig, recipe: Recipe) -> list[FileShard]:
@@ -132,7 +124,7 @@ def write_files(
     if not shards:
         own = replace(part, last=last.tokens_of(part, recipe) if last else None)
         files = [*format_.write(own, config.options, folder)]
-        return [WrittenShard(files=files, taken=part.taken or {})], {}
+        return [_written(files, part.taken or {})], {}
     within, number = part.within or range(part.num_sequences), 0
     for shard in shards:
         if shard.part.within is not None and shard.part.within.start not in within:
@@ -143,17 +135,13 @@ def write_files(
         else:
             counted, links = Counter[str](), {}
             own = replace(shard.part, first_number=number, taken=counted)
-            written = WrittenShard(
-                files=[*format_.write(own, config.options, folder)],
-                taken=counted,
-                num_sequences=len(shard.part.within or ()),
-                fingerprint=shard.fingerprint,
-            )
-        number += len(written.files)
+            files = [*format_.write(own, config.options, folder)]
+            written = _written(files, counted, len(shard.part.within or ()), shard.fingerprint)
+        number += written["num_files"]
         found.append(written)
         linked |= links
         if part.taken is not None:
-            part.taken.update(written.taken)
+            part.taken.update(written["taken"])
     return found, linked
 
 
@@ -164,11 +152,10 @@ class LastExport:
         self._stored = stored
         self._found: dict[str, tuple[WrittenShard, int, int]] = {}
         """Shards by their fingerprints, with the number of the first file, and that of all."""
-        for entries in stored.manifest.details.get("shards", {}).values():
-            shards = [WrittenShard.of(entry) for entry in entries]
-            firsts = [*accumulate((len(of.files) for of in shards), initial=0)]
+        for shards in stored.manifest.details.get("shards", {}).values():
+            firsts = [*accumulate((of["num_files"] for of in shards), initial=0)]
             for first, of in zip(firsts, shards, strict=False):
-                self._found[of.fingerprint] = of, first, firsts[-1]
+                self._found[of["fingerprint"]] = of, first, firsts[-1]
 
     def has(self, shard: FileShard, config: ExportConfig) -> bool:
         """Return whether it has the files, on this disk."""
@@ -202,7 +189,7 @@ class LastExport:
             return {}
         (written, first, num), names = found, dict[str, str]()
         dataset = self._stored.manifest.dataset
-        for ordinal in range(len(written.files)):
+        for ordinal in range(written["num_files"]):
             there, here = (
                 format_.name(shard.part.file_name, at + ordinal, config.options, num_of, dataset)
                 for at, num_of in ((first, num), (number, shard.num))

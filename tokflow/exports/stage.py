@@ -25,7 +25,7 @@ from tokflow.exports.index import INDEX_NAME, INDEX_VERSION, KeptOfDocuments, wr
 from tokflow.exports.options import Padding
 from tokflow.exports.part import Part, make_parts
 from tokflow.exports.reading import Export
-from tokflow.exports.shards import LastExport, WrittenShard, shards_of, write_files
+from tokflow.exports.shards import LastExport, WrittenShard, facts_of, shards_of, write_files
 from tokflow.exports.shuffled_documents import GROUP_TOKENS
 from tokflow.exports.token_files import take_hashed
 from tokflow.pools.pool import Advance
@@ -284,10 +284,9 @@ class ExportWriter(Writer):
                 segment.link(name, folder / name)
                 files[name] = entry
             for part_name, shards in segment.manifest.details.get("shards", {}).items():
-                of_part = [WrittenShard.of(each) for each in shards]
-                written.setdefault(part_name, []).extend(of_part)
-                for of in of_part:
-                    taken[part_name].update(of.taken)
+                written.setdefault(part_name, []).extend(shards)
+                for of in shards:
+                    taken[part_name].update(of["taken"])
         with export_named(self.config):
             parts = [replace(part, taken=taken[part.name]) for part in self._named_parts()]
             self._finish(parts, written, folder)
@@ -307,7 +306,8 @@ class ExportWriter(Writer):
     def _finish(self, parts: Sequence[Part], written: Written, folder: Path) -> None:
         """Write the files that are about several."""
         facts = {
-            name: [each for of in shards for each in of.files] for name, shards in written.items()
+            name: [each for of in shards for each in facts_of(of)]
+            for name, shards in written.items()
         }
         if made := [replace(of, files=facts[of.name]) for of in parts if of.name in facts]:
             FORMATS[self.config.format].finish(made, self.config.options, folder)
@@ -329,12 +329,13 @@ class ExportWriter(Writer):
             "parts": [part.name for part in parts],
             "keeps": list(layout.keeps),
         }
-        is_whole, described = recipe is self.recipe, dict[str, Any]()
-        for name, of in written.items():
-            if not is_whole or any(each.fingerprint for each in of):
-                described[name] = [each.described for each in of]
-        if described:
-            details["shards"] = described
+        is_share = recipe is not self.recipe
+        if shards := {
+            name: of
+            for name, of in written.items()
+            if is_share or any(each["fingerprint"] for each in of)
+        }:
+            details["shards"] = shards
         if "loss_mask" not in layout.keeps and any(part.has_loss_mask for part in parts):
             details["lost"] = ["loss_mask"]
         if layout.is_packed:

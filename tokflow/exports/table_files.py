@@ -66,16 +66,8 @@ class TableFiles:
 
     def format(self, options: type[Config], *, version: int = 1) -> Format:
         """Return the format of these files alone."""
-        write, portions, sizes = self.write, self.portions, self.sizes
-        return Format(
-            options,
-            layout_of_columns,
-            write,
-            self.name,
-            portions=portions,
-            sizes=sizes,
-            version=version,
-        )
+        how: Any = {"portions": self.portions, "sizes": self.sizes, "version": version}
+        return Format(options, layout_of_columns, self.write, self.name, **how)
 
     def bytes_of_row(self, rows: PartRows, options: Any) -> int:
         """Return the bytes that `shard_size` counts for a sequence of a part."""
@@ -88,9 +80,7 @@ class TableFiles:
         usual = sequences_within(TOKENS_PER_FILE, rows.sequence_length)
         if self.file_bytes is not None:
             usual = sequences_within(self.file_bytes, row_bytes)
-        sizes: list[int] = options.sizes(
-            rows.num_sequences, item_bytes=row_bytes, usual=usual, rows=rows
-        )
+        sizes: list[int] = options.sizes(rows, row_bytes, usual)
         return sizes
 
     def write(self, part: Part, options: Any, folder: Path) -> Iterator[FileFacts]:
@@ -105,7 +95,7 @@ class TableFiles:
         sizes, at_once = self.sizes(part.rows, options), self.at_once(part.rows, options)
         options.check_num_files(len(sizes))
         paths = [folder / name for name in self._names(part.name, len(sizes), options)]
-        for number, batches in files_of(part, sizes, at_once=at_once, by_file=options.is_by_file):
+        for number, batches in files_of(part, sizes, options, at_once):
             paths[number].parent.mkdir(exist_ok=True)
             with self.new(paths[number], schema, options) as writer:
                 for batch in batches:

@@ -213,18 +213,18 @@ def sequences_within(limit: int, size: int) -> int:
 
 
 def files_of(
-    part: Part, sizes: Sequence[int], *, at_once: int | None = None, by_file: bool = False
+    part: Part, sizes: Sequence[int], options: ShardOptions, at_once: int | None = None
 ) -> Iterator[tuple[int, Iterator[Sequences]]]:
     """Yield the ordinal of each file and the sequences that go into it, as many as `sizes` says.
 
     Those of one file must be taken before the next file is. What is written at once depends
-    on `at_once` alone: a batch is cut only where a file ends; `by_file` it begins there, too. Only
-    the files of the sequences `part.within`, if that is given.
+    on `at_once` alone: a batch is cut only where a file ends; `shards: by_file` it begins there,
+    too. Only the files of the sequences `part.within`, if that is given.
     """
     within = range(part.num_sequences) if part.within is None else part.within
     firsts = [0, *accumulate(sizes)]
     own = slice(bisect_left(firsts, within.start), bisect_left(firsts, within.stop))
-    if by_file:
+    if options.is_by_file:
         edges = pairwise(firsts[own.start : own.stop + 1])
         return enumerate((part.sequences(at_once, range(*of)) for of in edges), own.start)
     return enumerate(cut(part.sequences(at_once), sizes[own]), own.start)

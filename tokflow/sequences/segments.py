@@ -216,16 +216,15 @@ def sequences_recipe(split: str, config: PackingConfig) -> Recipe:
     )
 
 
-def write_sequences(
-    split: Split, config: PackingConfig, folder: Path, *, dataset: str, recipe: Recipe
-) -> None:
-    """Write the sequences of every part of one file into the empty `folder`, manifest last.
+def write_sequences(split: Split, folder: Path, *, dataset: str, recipe: Recipe) -> None:
+    """Write the sequences of every part of one file, packed as the recipe has it, into the empty
+    `folder`, manifest last.
 
     Raises: CorruptOutputError where a table that they are made from is damaged.
     """
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    started = time.perf_counter()
+    started, config = time.perf_counter(), PackingConfig(**recipe.config)
     counts: dict[str, int] = {}
     lengths = {part: config.of_part(part).stored_length for part in split.parts}
     tables = []

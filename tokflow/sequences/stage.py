@@ -35,9 +35,8 @@ class SequencesStage(Stage):
 
     def writer(self, making: Making) -> Writer:
         """Return what packs a split."""
-        made_of = making.opened("split"), making.of(Packings)[making.variant]
-        dataset, recipe = making.graph.dataset.name, making.recipe
-        return WholeWriter(partial(write_sequences, *made_of, dataset=dataset, recipe=recipe))
+        split, dataset = making.opened("split"), making.graph.dataset.name
+        return WholeWriter(partial(write_sequences, split, dataset=dataset, recipe=making.recipe))
 
     def open(self, stored: StoredOutput, inputs: Opened) -> FileSequences:
         """Return the sequences over their split."""

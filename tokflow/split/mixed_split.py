@@ -14,7 +14,6 @@ from tokflow.split.permutation import (
     PERMUTATION_VERSION,
     document_keys,
     shuffle_fields,
-    shuffle_seed_of,
 )
 from tokflow.split.rule import NOT_TAKEN, FileSpans
 from tokflow.split.spans import (
@@ -86,33 +85,27 @@ def mixed_split_recipe(
     )
 
 
-def share_of(manifest: Manifest) -> MixtureShare:
-    """Return the share that a mixture's split was made from."""
-    fields = manifest.recipe.config["mixture"]
+def share_of(recipe: Recipe) -> MixtureShare:
+    """Return the share that a mixture's split is made from."""
+    fields = recipe.config["mixture"]
     return MixtureShare(key=fields["key"], tokens=dict(fields["tokens"]), seed=fields["seed"])
 
 
 def write_mixed_split(
-    source: Split,
-    share: MixtureShare,
-    folder: Path,
-    *,
-    dataset: str,
-    recipe: Recipe,
-    tokenizer: Tokenizer,
-    shuffle_seed: int | None = None,
+    source: Split, folder: Path, *, dataset: str, recipe: Recipe, tokenizer: Tokenizer
 ) -> None:
-    """Write a mixture's split over one file of a source into the empty `folder`, manifest last.
+    """Write a mixture's split over one file of a source, its share as the recipe has it, into the
+    empty `folder`, manifest last.
 
     A part has whole passes over the spans that the source's split has there, and of one more those
-    that come first by a key of `share.seed`; the last is cut where the tokens end, and has its
+    that come first by a key of the share's seed; the last is cut where the tokens end, and has its
     EOS there, which may be all that it has: a part has the tokens of the share exactly, and may
     end inside a character. Its characters are those that end before, as `tokenizer` decodes them.
-    Passes follow one another in file order, unless `shuffle_seed` orders all of them.
+    Passes follow one another in file order, unless a seed orders all of them.
 
     Raises: CorruptOutputError; UntrustedCodeError of the tokenizer, where a document is cut.
     """
-    started = time.perf_counter()
+    started, share = time.perf_counter(), share_of(recipe)
     shard, names = shard_in_mixture(source, share), tuple(share.tokens)
     of_parts = [_taken(source, share, name, tokenizer) for name in names]
     taken = np.concatenate(of_parts)
@@ -131,23 +124,8 @@ def write_mixed_split(
         recipe=recipe,
         dataset=dataset,
         parts=names,
-        shuffle_seed=shuffle_seed,
         started=started,
         counts={f"{of}.{BUDGET_CUTS}": cuts.get(of, 0) for of in (*names, NOT_TAKEN)},
-    )
-
-
-def remake_mixed_split(split: Split, source: Split, folder: Path, tokenizer: Tokenizer) -> None:
-    """Write a split of a mixture once more, from the source's split that it was made from."""
-    manifest = split.manifest
-    write_mixed_split(
-        source,
-        share_of(manifest),
-        folder,
-        dataset=manifest.dataset,
-        recipe=manifest.recipe,
-        tokenizer=tokenizer,
-        shuffle_seed=shuffle_seed_of(manifest),
     )
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError
 from tokflow.store.config import Config
-from tokflow.store.manifest import Manifest
+from tokflow.store.manifest import Manifest, Recipe
 from tokflow.tokens.shard import Origins
 
 PERMUTATION_VERSION = 1
@@ -217,12 +217,12 @@ DOCUMENT_ORDER = "document_order"
 def order_of(manifest: Manifest) -> ExportOrder:
     """Return the order that an export was made in."""
     documents = manifest.recipe.config.get(DOCUMENT_ORDER, {}).get("seed")
-    return ExportOrder(documents=documents, sequences=shuffle_seed_of(manifest))
+    return ExportOrder(documents=documents, sequences=shuffle_seed_of(manifest.recipe))
 
 
-def shuffle_seed_of(manifest: Manifest) -> int | None:
+def shuffle_seed_of(recipe: Recipe) -> int | None:
     """Return the seed of a split's documents, or of an export's sequences; None without one."""
-    seed: int | None = manifest.recipe.config.get("shuffle", {}).get("seed")
+    seed: int | None = recipe.config.get("shuffle", {}).get("seed")
     return seed
 
 
@@ -232,7 +232,7 @@ def shuffled_by(manifest: Manifest) -> dict[str, int]:
     own = "sequences" if manifest.partition is None else "documents"
     order = manifest.details.get(DOCUMENT_ORDER, {})
     documents = "documents of all files" if "scope" in order else "documents"
-    orders = {documents: order.get("seed"), own: shuffle_seed_of(manifest)}
+    orders = {documents: order.get("seed"), own: shuffle_seed_of(manifest.recipe)}
     return {name: seed for name, seed in orders.items() if seed is not None}
 
 

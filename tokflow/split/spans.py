@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.split.permutation import document_keys, shuffle_fields
+from tokflow.split.permutation import document_keys, shuffle_fields, shuffle_seed_of
 from tokflow.split.rule import (
     NO_PART,
     FilePosition,
@@ -212,26 +212,24 @@ def split_recipe(
 
 def write_split(
     shard: TokenShard,
-    config: SplitConfig,
     folder: Path,
     *,
     dataset: str,
     recipe: Recipe,
-    position: FilePosition,
     encode_cut: CutEncoder,
-    shuffle_seed: int | None = None,
     selections: Sequence[npt.NDArray[np.bool_]] = (),
     strata: Sequence[Strata] = (),
 ) -> None:
-    """Write the split of one file into the empty `folder`, manifest last; no token is copied.
+    """Write the split of one file, as the recipe has it, into the empty `folder`, manifest last; no
+    token is copied.
 
-    `encode_cut` tokenizes cut spans again; `shuffle_seed` orders those of a part by their keys.
+    `encode_cut` tokenizes cut spans again.
     `selections`: (num_documents,) each; what one leaves out is in no part, and is not counted where
     parts begin and end. `strata` divide each part; text of none of them is in no part.
 
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
-    started = time.perf_counter()
+    started, (config, position) = time.perf_counter(), config_of_split(recipe)
     columns = ["char_offset", "num_chars", *SPAN_COLUMNS]
     table = shard.documents(columns + ["text_hash"] * (config.form == "hash_fraction"))
     known = config, shard.origins.raw_files[0], position
@@ -256,7 +254,6 @@ def write_split(
         recipe=recipe,
         dataset=dataset,
         parts=parts,
-        shuffle_seed=shuffle_seed,
         started=started,
         counts=_in_no_stratum(undivided, spans, num_tokens) if strata else {},
     )
@@ -272,18 +269,18 @@ def write_spans(
     recipe: Recipe,
     dataset: str,
     parts: tuple[str, ...],
-    shuffle_seed: int | None,
     started: float,
     counts: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     """Write the spans that parts take, as they are given or, of each part, in the order of the seed
-    of their documents; then the manifest, with these `counts` beside those of the spans."""
+    that the recipe has of documents; then the manifest, with these `counts` beside those of the
+    spans."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     order = np.flatnonzero(spans.part != NO_PART)
-    if shuffle_seed is not None:
+    if (seed := shuffle_seed_of(recipe)) is not None:
         rows_of = to_numpy(shard.documents(["row"])["row"])
-        keys = document_keys(shard.origins, rows_of, shuffle_seed)
+        keys = document_keys(shard.origins, rows_of, seed)
         order = order[np.lexsort((keys[spans.document[order]], spans.part[order]))]
     rows = _span_table(spans, order, table, num_tokens, shard.num_tokens, parts)
     with HashedWriter(folder / SPANS_NAME) as file:
@@ -338,13 +335,11 @@ def _spans_of_selected(
     return FileSpans(document=document[order], **{name: of[order] for name, of in both.items()})
 
 
-def config_of_split(manifest: Manifest) -> tuple[SplitConfig, FilePosition]:
-    """Return a config that makes a split as it was made, and what it had to know of other files."""
-    fields = {
-        name: of for name, of in manifest.recipe.config.items() if name in ("seed", "boundary")
-    }
-    position = manifest.recipe.config.get("position")
-    parts = {name: PartConfig(**part) for name, part in manifest.recipe.config["parts"]}
+def config_of_split(recipe: Recipe) -> tuple[SplitConfig, FilePosition]:
+    """Return the config that a split is made by, and what it has to know of other files."""
+    fields = {name: of for name, of in recipe.config.items() if name in ("seed", "boundary")}
+    position = recipe.config.get("position")
+    parts = {name: PartConfig(**part) for name, part in recipe.config["parts"]}
     scope: Scope = "file" if position is None else "dataset"
     return SplitConfig(parts=parts, scope=scope, **fields), FilePosition(**(position or {}))
 

@@ -93,14 +93,11 @@ class SplitStage(Stage):
             partial(
                 write_split,
                 making.opened("tokens"),
-                split_config(making),
-                position=position_of(making),
                 encode_cut=cut_encoder(making),
                 selections=making.given("selection"),
                 strata=making.given("strata"),
                 dataset=making.graph.dataset.name,
                 recipe=making.recipe,
-                shuffle_seed=making.of(ShuffleConfig).of_documents,
             )
         )
 
@@ -237,9 +234,10 @@ class MixedSplitStage(SplitStage):
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides a split: the source's and the share of it."""
-        fingerprint = making.input(self.name).fingerprint
+        plan = cast(Any, making.graph).mixture_plan  # of a MixtureGraph, which knows this stage
+        share = cast(MixtureShare, plan.share(making.key))
         seed = making.of(ShuffleConfig).of_documents
-        return mixed_split_recipe(fingerprint, _share(making), shuffle_seed=seed)
+        return mixed_split_recipe(making.input(self.name).fingerprint, share, shuffle_seed=seed)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of any split."""
@@ -256,24 +254,16 @@ class MixedSplitStage(SplitStage):
             partial(
                 write_mixed_split,
                 making.opened(self.name),
-                _share(making),
                 tokenizer=making.opened("tokenizer"),
                 dataset=making.graph.dataset.name,
                 recipe=making.recipe,
-                shuffle_seed=making.of(ShuffleConfig).of_documents,
             )
         )
 
     def open(self, stored: StoredOutput, inputs: Opened) -> Split:
         """Return the split over its source's."""
-        shard = shard_in_mixture(inputs.opened(self.name), share_of(stored.manifest))
+        shard = shard_in_mixture(inputs.opened(self.name), share_of(stored.manifest.recipe))
         return Split(stored, shard)
 
 
 MIXED_SPLIT = MixedSplitStage()
-
-
-def _share(making: Making) -> MixtureShare:
-    """Return what a mixture takes of the split of a source."""
-    plan = cast(Any, making.graph).mixture_plan  # that of a MixtureGraph, which knows this stage
-    return cast(MixtureShare, plan.share(making.key))

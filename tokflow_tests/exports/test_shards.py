@@ -47,7 +47,7 @@ def sizes_by_file(files: list[tuple[str, int]], most: int) -> list[int]:
     num = sum(of for _, of in files)
     rows = PartRows(num, 1, False, np.dtype(np.uint16), files)
     options = ShardOptions(shards="by_file", shard_size=most)
-    return options.sizes(num, item_bytes=1, usual=None, rows=rows)
+    return options.sizes(rows, 1)
 
 
 @pytest.mark.parametrize(

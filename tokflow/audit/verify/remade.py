@@ -12,10 +12,8 @@ import numpy.typing as npt
 from tokflow.audit.verify.tokens import first_other_row, unequal
 from tokflow.pipeline.output import Output
 from tokflow.pools.pool import ignore
-from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, write_sequences
-from tokflow.split.mixed_split import remake_mixed_split
-from tokflow.split.permutation import shuffle_seed_of
+from tokflow.split.mixed_split import write_mixed_split
 from tokflow.split.rule import LONGEST, NO_PART, NOT_TAKEN, FileSpans
 from tokflow.split.spans import (
     CUT_TOKENS_NAME,
@@ -23,7 +21,6 @@ from tokflow.split.spans import (
     SPANS_NAME,
     CutEncoder,
     Split,
-    config_of_split,
     write_split,
 )
 from tokflow.store.integrity import Reading
@@ -50,7 +47,6 @@ def verify_split(
     expected = split.shard.manifest.counts["num_chars"]
     where = f"{split.folder}: all parts and no part together"
     problems = [*unequal(where, num_chars=(expected, num_chars))]
-    config, position = config_of_split(split.manifest)
     unknown = set()
     if encode_cut is None:
         encode_cut = partial(_stored_cut_tokens, split)
@@ -61,14 +57,11 @@ def verify_split(
     write = partial(
         write_split,
         split.shard,
-        config,
         dataset=split.manifest.dataset,
         recipe=split.manifest.recipe,
-        position=position,
         encode_cut=encode_cut,
         selections=given("selection"),
         strata=given("strata"),
-        shuffle_seed=shuffle_seed_of(split.manifest),
     )
     unknown |= {f"{name}.{LONGEST}" for name in names} - counts.keys()
     return problems + _made_again(split, write, unknown)
@@ -80,7 +73,8 @@ def verify_mixed_split(split: Split, source: Split, tokenizer: Tokenizer) -> lis
 
     Raises: UntrustedCodeError where a document is cut and the tokenizer is code that may not run.
     """
-    return _made_again(split, lambda of: remake_mixed_split(split, source, of, tokenizer))
+    about: dict[str, Any] = {"dataset": split.manifest.dataset, "recipe": split.manifest.recipe}
+    return _made_again(split, partial(write_mixed_split, source, tokenizer=tokenizer, **about))
 
 
 def verify_sequences(sequences: FileSequences) -> list[str]:
@@ -95,8 +89,7 @@ def verify_sequences(sequences: FileSequences) -> list[str]:
         where = f"{sequences.folder}: {part}: in sequences, leftover and dropped"
         problems += unequal(where, num_tokens=num_tokens)
     about: dict[str, Any] = {"dataset": manifest.dataset, "recipe": manifest.recipe}
-    write = partial(write_sequences, split, PackingConfig(**manifest.recipe.config), **about)
-    return problems + _made_again(sequences, write)
+    return problems + _made_again(sequences, partial(write_sequences, split, **about))
 
 
 def _stored_cut_tokens(split: Split, spans: FileSpans, folder: Path) -> npt.NDArray[np.int64]:

@@ -88,16 +88,13 @@ def write(part: Part, options: LanceOptions, folder: Path) -> Iterator[FileFacts
 def _sizes_of_stream(num_tokens: int, options: LanceOptions) -> list[int]:
     """Return the rows of each data file."""
     most = MAX_ROWS_PER_FILE
-    return options.sizes(num_tokens, item_bytes=8, usual=TOKENS_PER_FILE, most=most, unit="rows")
+    return options.sizes(num_tokens, 8, TOKENS_PER_FILE, most=most, unit="rows")
 
 
 def _sizes_of_rows(rows: PartRows, options: LanceOptions) -> list[int]:
     row_bytes = (12 + rows.has_loss_mask) * rows.sequence_length
     usual = sequences_within(TOKENS_PER_FILE, rows.sequence_length)
-    most = MAX_ROWS_PER_FILE
-    return options.sizes(
-        rows.num_sequences, item_bytes=row_bytes, usual=usual, most=most, rows=rows
-    )
+    return options.sizes(rows, row_bytes, usual, most=MAX_ROWS_PER_FILE)
 
 
 def _schema(part: Part, options: LanceOptions) -> pa.Schema:
@@ -125,8 +122,7 @@ def _write_stream(part: Part, options: LanceOptions, folder: Path) -> Iterator[F
 def _write_sequences(part: Part, options: LanceOptions, folder: Path) -> Iterator[FileFacts]:
     schema, sizes = _schema(part, options), _sizes_of_rows(part.rows, options)
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    by_file = options.is_by_file
-    for number, some in files_of(part, sizes, at_once=at_once, by_file=by_file):
+    for number, some in files_of(part, sizes, options, at_once):
         batches = (_batch(sequences, schema) for sequences in some)
         yield _write_file(folder / f"{part.name}.lance", number, schema, batches, sizes[number])
 

@@ -107,7 +107,7 @@ def write(part: Part, options: MdsOptions, folder: Path) -> Iterator[FileFacts]:
     settings = _settings(options, dtype)
     text = json.dumps(settings, sort_keys=True).encode()
     sizes = _sizes(part.rows, options)
-    for number, batches in files_of(part, sizes):
+    for number, batches in files_of(part, sizes, options):
         first = 4 * (sizes[number] + 2) + len(text)
         header = item_header(first + np.arange(sizes[number] + 1) * dtype.itemsize)
         records = np.empty(sizes[number], dtype=dtype)
@@ -184,10 +184,7 @@ def _sizes(rows: PartRows, options: MdsOptions) -> list[int]:
     dtype = _dtype(options.columns, rows.sequence_length)
     size = MAX_SHARD_BYTES if options.num_shards else options.shard_size or SHARD_BYTES
     usual = _sequences_within(size, options, dtype)
-    item_bytes = dtype.itemsize + 4
-    return options.sizes(
-        rows.num_sequences, item_bytes=item_bytes, usual=usual, most=usual, rows=rows
-    )
+    return options.sizes(rows, dtype.itemsize + 4, usual, most=usual)
 
 
 def _described(data: bytes, options: MdsOptions) -> dict[str, Any]:

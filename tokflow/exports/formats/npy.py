@@ -168,7 +168,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> Iterator[
     sizes = _sizes_of_rows(part.rows, options)
     options.check_num_files(len(sizes), digits=SHARD_DIGITS)
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    for number, batches in files_of(part, sizes, at_once=at_once, by_file=options.is_by_file):
+    for number, batches in files_of(part, sizes, options, at_once):
         name = _name(part.file_name, number, options)
         shape = (sizes[number], part.sequence_length)
         with ExitStack() as stack:
@@ -185,7 +185,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> Iterator[
 
 def _sizes_of_rows(rows: PartRows, options: NpyOptions) -> list[int]:
     row_bytes = rows.dtype.itemsize * rows.sequence_length
-    return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=None, rows=rows)
+    return options.sizes(rows, row_bytes)
 
 
 def _beside(name: str) -> dict[str, str]:

@@ -56,9 +56,7 @@ class PickleOptions(ByFileOptions):
 def write(part: Part, options: PickleOptions, folder: Path) -> Iterator[FileFacts]:
     """Write a part into a folder of its own."""
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    sizes = _sizes(part.rows, options)
-    by_file = options.is_by_file
-    for number, batches in files_of(part, sizes, at_once=at_once, by_file=by_file):
+    for number, batches in files_of(part, _sizes(part.rows, options), options, at_once):
         num_samples = 0
         with open_hashed(folder / _name(part.name, number)) as file:
             file.write(PROTOCOL + EMPTY_LIST + MARK)
@@ -83,9 +81,7 @@ def finish(parts: Sequence[Part], options: PickleOptions, folder: Path) -> None:
 def _sizes(rows: PartRows, options: PickleOptions) -> list[int]:
     is_short = rows.dtype.itemsize == 2 and 0 <= (options.pad_id or 0) < 2**16
     row_bytes = (3 if is_short else 5) * rows.sequence_length + 3
-    return options.sizes(
-        rows.num_sequences, item_bytes=row_bytes, usual=SEQUENCES_PER_FILE, rows=rows
-    )
+    return options.sizes(rows, row_bytes, SEQUENCES_PER_FILE)
 
 
 def _pickled(sequences: Sequences, options: PickleOptions) -> npt.NDArray[np.uint8]:

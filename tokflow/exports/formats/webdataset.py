@@ -85,7 +85,7 @@ def write(part: Part, options: WebdatasetOptions, folder: Path) -> Iterator[File
             return texts
         return [zlib.compress(text, options.compression_level or 3, wbits=31) for text in texts]
 
-    for number, batches in files_of(part, _sizes(part.rows, options), at_once=at_once):
+    for number, batches in files_of(part, _sizes(part.rows, options), options, at_once):
         num_sequences, key = 0, f"{number:08d}"
         with open_hashed(folder / _name(part.name, number)) as file:
             for batch in in_order(contents, batches):
@@ -115,9 +115,7 @@ def finish(parts: Sequence[Part], options: WebdatasetOptions, folder: Path) -> N
 
 def _sizes(rows: PartRows, options: WebdatasetOptions) -> list[int]:
     row_bytes = 6 * rows.sequence_length + 2 * tarfile.BLOCKSIZE
-    return options.sizes(
-        rows.num_sequences, item_bytes=row_bytes, usual=SEQUENCES_PER_FILE, most=MAX_ROWS, rows=rows
-    )
+    return options.sizes(rows, row_bytes, SEQUENCES_PER_FILE, most=MAX_ROWS)
 
 
 def portions(export: Export, part: str) -> list[Portion]:
