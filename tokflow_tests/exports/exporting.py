@@ -43,7 +43,7 @@ def fields_in(made: StageResult, part: str) -> dict[str, list[Any]]:
     export = readers.Export(
         folder=made.folder, options={"format": format_}, part=part, parts=parts, dtype="<u2"
     )
-    found = readers.READERS[format_](export)
+    found = readers.read_part(export)
     assert isinstance(found, readers.Rows)
     return dict(found.fields)
 

@@ -344,7 +344,7 @@ def check_bytes(
         parts=names,
         dtype=part.dtype.str,
     )
-    found = plain_readers.READERS[export["format"]](plain)
+    found = plain_readers.read_part(plain)
     if isinstance(found, plain_readers.Stream):
         assert found.tokens == fields["token_ids"].tolist()
         lengths = [length for _, of_file in found.files for length in of_file or []]

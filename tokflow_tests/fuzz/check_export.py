@@ -18,7 +18,7 @@ from tokflow_tests.fuzz.exports import DROPS_EMPTY, Options, is_eos_first, is_st
 from tokflow_tests.fuzz.model import Documents, Piece, Pieces, RawFile
 from tokflow_tests.fuzz.orders import number_at
 from tokflow_tests.fuzz.packing import row_length
-from tokflow_tests.fuzz.readers import READERS, Export, Rows, Stream
+from tokflow_tests.fuzz.readers import Export, Rows, Stream, read_part
 from tokflow_tests.fuzz.references import Reference
 
 
@@ -111,7 +111,7 @@ def check_export(made: ExportToCheck) -> CheckedExport:
             parts=list(made.parts),
             dtype=dtype_of(made.reference),
         )
-        found = READERS[made.options["format"]](export)
+        found = read_part(export)
         if isinstance(found, Stream):
             num_tokens += len(found.tokens)
             _check_stream(where, made, part, found, runs[part])
