@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokflow.api import tokenize_and_save
-    from tokflow.audit.dataframes import files, open_documents
     from tokflow.audit.document_trace import trace_document, trace_documents
+    from tokflow.audit.found_documents import files, open_documents
     from tokflow.exports.reading import open_export
     from tokflow.push.upload import push_export
 
@@ -23,8 +23,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "files": "tokflow.audit.dataframes",
-    "open_documents": "tokflow.audit.dataframes",
+    "files": "tokflow.audit.found_documents",
+    "open_documents": "tokflow.audit.found_documents",
     "open_export": "tokflow.exports.reading",
     "push_export": "tokflow.push.upload",
     "tokenize_and_save": "tokflow.api",

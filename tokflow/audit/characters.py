@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.audit.chats import ChatSpan, chat_spans, pair_spans, spans_of_tokens
 from tokflow.audit.texts import TokenizedText
+from tokflow.audit.token_texts import ChatSpan, chat_spans, pair_spans, spans_of_tokens
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.documents.batch import ParsedBatch
 from tokflow.errors import TokflowError

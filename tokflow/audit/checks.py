@@ -13,10 +13,10 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.attributes.stage import ATTRIBUTES
-from tokflow.audit.shared_texts import find_shared_texts
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
@@ -29,12 +29,14 @@ from tokflow.pipeline.output import Output
 from tokflow.selection.left_out import rule_rows
 from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
+from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.store.integrity import once_more, raise_damage
-from tokflow.store.manifest import Manifest
-from tokflow.store.remembered import CheckMemory
-from tokflow.store.verdicts import try_to_write_verdict
+from tokflow.store.remembered import CheckMemory, try_to_write_verdict
+from tokflow.store.tables import to_numpy
+from tokflow.tokens.shard_files import hashes_as_array
 from tokflow.tokens.stage import TOKENS
+from tokflow.tokens.token_source import positions_of_runs
 
 SAMPLED_FILES = 4
 """Files of a run that are compared with the reference: opening it takes up to a second each."""
@@ -57,6 +59,9 @@ MISSING_VALUES = 0.01
 MAX_SHOWN = 20
 """Problems of one check that a message lists."""
 
+MIN_SHARED_CHARS = 32
+"""Shorter texts (an empty file, a licence's one line) are equal by chance and teach nothing."""
+
 MAX_READ_BYTES = 2_000_000_000
 """A larger export is not read again after it was written; `tokflow verify` does that."""
 
@@ -77,11 +82,6 @@ class OutputCheck:
     downstream, and a build of everything no export."""
     needs_tokens: bool = False
     """True if it is not computed where tokens were dropped; others then look at what is there."""
-
-    @property
-    def description(self) -> str:
-        """The check in one sentence."""
-        return " ".join(str(self.find.__doc__).split())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,6 +149,41 @@ def _split_shares_no_text(graph: BuildGraph, *outputs: Output) -> list[str]:
     return find_shared_texts([graph.open_split(of.name) for of in outputs])
 
 
+def find_shared_texts(splits: Sequence[Split], *, min_chars: int = MIN_SHARED_CHARS) -> list[str]:
+    """Return one sentence for each pair of parts that have a text in common.
+
+    All files are looked at together. Only documents of at least `min_chars` characters that are
+    whole in their part are compared, by their text_hash; memory takes 16 bytes for each.
+    """
+    hashes: dict[str, npt.NDArray[np.void]] = {}
+    problems = []
+    for part in splits[0].parts if splits else ():
+        of_files = [_whole_documents(split, part, min_chars)[0] for split in splits]
+        hashes[part] = np.unique(np.concatenate(of_files))
+        for other in [*hashes][:-1]:
+            shared = np.intersect1d(hashes[other], hashes[part], assume_unique=True)
+            if len(shared):
+                number = next(n for n, of in enumerate(of_files) if np.isin(of, shared).any())
+                own, rows = _whole_documents(splits[number], part, min_chars)
+                first = f"{splits[number].manifest.partition}:{rows[np.isin(own, shared)][0]}"
+                problems.append(
+                    f"{other} and {part}: expected no text in both, found {len(shared):,}, "
+                    f"such as {first}"
+                )
+    return problems
+
+
+def _whole_documents(
+    split: Split, part: str, min_chars: int
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]:
+    """Return the hashes of one file's whole documents in a part, and their rows."""
+    table, rows = split.shard.documents(["row", "num_chars", "text_hash"]), split.rows(part)
+    runs = (rows[name][~rows["is_cut"]] for name in ("document", "num_documents"))
+    documents = np.sort(positions_of_runs(*runs))
+    documents = documents[to_numpy(table["num_chars"])[documents] >= min_chars]
+    return hashes_as_array(table["text_hash"])[documents], to_numpy(table["row"])[documents]
+
+
 def _attributes_fit(graph: BuildGraph, *outputs: Output) -> list[str]:
     """Some document of this run has a row in the tables, or a value of the function."""
     problems = []
@@ -164,11 +199,9 @@ def _selection_is_even(graph: BuildGraph, *outputs: Output) -> list[str]:
     of the rest loses less than 40 %, and no rule finds more than 1 % of documents without a
     value."""
     found = {of.name: of.open().manifest for of in outputs}
-    lost = {
-        key: of.counts["num_unselected"] / num
-        for key, of in found.items()
-        if (num := _num_looked_at(of))
-    }
+    counts = {key: of.counts for key, of in found.items()}
+    sizes = {key: of["num_documents"] + of["num_unselected"] for key, of in counts.items()}
+    lost = {key: counts[key]["num_unselected"] / num for key, num in sizes.items() if num}
     usual = [share for share in lost.values() if share <= MUCH_LOST]
     middle = float(np.median(usual)) if usual else 1.0
     uneven = [
@@ -176,16 +209,12 @@ def _selection_is_even(graph: BuildGraph, *outputs: Output) -> list[str]:
         for key, share in lost.items()
         if share > MUCH_LOST and middle < LITTLE_LOST
     ]
-    num_documents = sum(map(_num_looked_at, found.values()))
+    num_documents = sum(sizes.values())
     return uneven + [
         f"{row['rule']}: {num:,} of {num_documents:,} documents have no value"
         for row in rule_rows([*found.values()])
         if (num := row["num_without_value"]) > MISSING_VALUES * num_documents
     ]
-
-
-def _num_looked_at(manifest: Manifest) -> int:
-    return manifest.counts["num_documents"] + manifest.counts["num_unselected"]
 
 
 def _sequences_close(graph: BuildGraph, output: Output) -> list[str]:
@@ -263,10 +292,6 @@ class _Group:
         return self.outputs[0].name if len(self.outputs) == 1 else ""
 
 
-def _num_outputs(groups: Sequence[_Group]) -> int:
-    return sum(len(of.outputs) for of in groups)
-
-
 def recheck(graph: BuildGraph, keys: Sequence[str]) -> tuple[list[str], list[str]]:
     """Compute all checks of the outputs of some files, and of exports that are there; return what
     those find that are no warnings, each a text that begins with the stage, and which were not
@@ -314,20 +339,28 @@ class Checker:
         together = [tuple(outputs)] if check.covers == "all" else [(each,) for each in outputs]
         groups = [self._group(stage, some) for some in together]
         groups = [of for of in groups if not (of.lacks_tokens and check.needs_tokens)]
-        findings = {of: self._remembered(name, check, of) for of in groups}
-        due = [of for of in groups if findings[of] is None]
-        looked_at = self._sampled(name, due) if check.covers == "sample" else due
-        findings |= {of: self._compute(name, check, of) for of in looked_at}
-        if check.covers == "sample" and not any(findings[of] for of in looked_at):
+        found = {of: self._memory.find(name, of.place, of.digest) for of in groups}
+        # Of errors only that there were none is believed.
+        is_due = [told is None or (told and not check.is_warning) for told in found.values()]
+        due = [of for of, is_it in zip(found, is_due, strict=True) if is_it or self._recheck]
+        looked_at = due
+        if check.covers == "sample":  # some of the files, evenly spread, and those found wrong
+            failed = [of for of in due if self._memory.has_failed(name, of.place)]
+            step = max(1, -(-len(due) // SAMPLED_FILES))
+            looked_at = [*dict.fromkeys([*due[::step], *failed])]
+        now = {of: self._compute(name, check, of) for of in looked_at}
+        findings = found | {of: now.get(of) for of in due}
+        if check.covers == "sample" and not any(now.values()):
             for of in due:  # files outside the sample count as well, too
-                self._keep(name, of, [])
+                self._memory.keep(name, of.place, of.digest, [])
+        num_computed, num_due = (sum(len(of.outputs) for of in some) for some in (groups, due))
         return CheckOutcome(
             name=name,
             check=check,
             findings={of.name: told for of, told in findings.items() if told},
             num_checked=len(outputs),
-            num_remembered=_num_outputs(groups) - _num_outputs(due),
-            num_not_computed=len(outputs) - _num_outputs(groups),
+            num_remembered=num_computed - num_due,
+            num_not_computed=len(outputs) - num_computed,
         )
 
     def _group(self, stage: str, outputs: tuple[Output, ...]) -> _Group:
@@ -337,7 +370,11 @@ class Checker:
                 place = outputs[0].folder.relative_to(self.graph.folder).as_posix()
             looked_at = [of for output in outputs for of in self._looked_at(output)]
             lacks_tokens = any(of.manifest().dropped for of in looked_at)
-            looks = [self._look(of) for of in looked_at]
+            for of in looked_at:
+                if of not in self._looks:
+                    marks = of.graph.store.marks(of.folder, of.manifest())
+                    self._looks[of] = f"{of.fingerprint} {marks}"
+            looks = [self._looks[of] for of in looked_at]
             digest = hashlib.sha256("\n".join([CHECKS_VERSION, *looks]).encode()).hexdigest()[:32]
         return _Group(outputs, place, lacks_tokens, digest)
 
@@ -351,32 +388,11 @@ class Checker:
             for each in inputs or [output.input(stage)]:
                 yield from self._looked_at(each)
 
-    def _look(self, output: Output) -> str:
-        if output not in self._looks:
-            marks = output.graph.store.marks(output.folder, output.manifest())
-            self._looks[output] = f"{output.fingerprint} {marks}"
-        return self._looks[output]
-
-    def _remembered(self, name: str, check: OutputCheck, of: _Group) -> list[str] | None:
-        """Return what was found before, of errors only that there were none."""
-        found = self._memory.find(name, of.place, of.digest) if of.digest else None
-        return None if self._recheck or (found and not check.is_warning) else found
-
-    def _keep(self, name: str, of: _Group, findings: Sequence[str]) -> None:
-        if of.digest is not None:
-            self._memory.keep(name, of.place, of.digest, findings)
-
     def _compute(self, name: str, check: OutputCheck, of: _Group) -> list[str]:
         try:
             findings = check.find(self.graph, *of.outputs)
         except (TokflowError, OSError, pa.ArrowException) as error:  # too damaged to be read
             findings = [message_of(error, where=name)]
         if findings or check.covers != "sample":
-            self._keep(name, of, findings)
+            self._memory.keep(name, of.place, of.digest, findings)
         return findings
-
-    def _sampled(self, name: str, due: Sequence[_Group]) -> list[_Group]:
-        """Return some of the files, evenly spread, and those in which the check found anything."""
-        chosen = due[:: max(1, -(-len(due) // SAMPLED_FILES))]
-        failed = (of for of in due if self._memory.has_failed(name, of.place))
-        return list(dict.fromkeys([*chosen, *failed]))

@@ -8,8 +8,7 @@ import numpy as np
 
 from tokflow.attributes.config import DeclaredAttributes
 from tokflow.audit.ancestry import Ancestry
-from tokflow.audit.dataframes import dataset_named
-from tokflow.audit.found_documents import FoundDocument, find_documents, find_row
+from tokflow.audit.found_documents import FoundDocument, dataset_named, find_documents, find_row
 from tokflow.audit.holders import Holder, Holders
 from tokflow.audit.step_trace import Sighting, Span, Training, sources_in
 from tokflow.audit.verify.excluded import exports_with, has_documents_of
@@ -145,8 +144,8 @@ def _traces(
     """Yield what holds each of some documents of one dataset. Raises: ConfigError where a training
     has read none of the datasets that are asked for."""
     dataset = documents[0].graph.dataset
-    holders = Holders(Ancestry(dataset.known_stages))
-    of_exports = [holders.in_export(stored, documents) for stored in exports_with(dataset)]
+    holders = Holders(Ancestry(dataset.known_stages), documents)
+    of_exports = [*map(holders.in_export, exports_with(dataset))]
     seen: Sequence[Any] = [None] * len(documents)
     num_steps = None
     if state is not None:
@@ -183,7 +182,7 @@ def _spans(
     """Return where each document is in the sources of a training."""
     spans: list[list[Span]] = [[] for _ in documents]
     for number, source in enumerate(sources_in(training.samples)):
-        for own, held in zip(spans, holders.held(source.stored, documents), strict=True):
+        for own, held in zip(spans, holders.held(source.stored), strict=True):
             for of in held:
                 if of.part == (source.opening.part or ""):
                     own.append(Span(number, of.position, of.position + of.num_tokens))

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.audit.ancestry import Ancestry
-from tokflow.audit.dataframes import pieces_of
-from tokflow.audit.found_documents import FoundDocument
+from tokflow.audit.found_documents import FoundDocument, documents_with, pieces_of
 from tokflow.audit.verify.excluded import entries_of, is_latest
 from tokflow.errors import MissingOutputError
 from tokflow.exports import INDEX_NAME, Export
@@ -28,7 +26,6 @@ from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_arrow, to_numpy
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.shard_files import hashes_as_array
 
 LOSES = {"overlong": "split", "tail": "pad", "min_sample_length": 1, "drop_unsupervised": False}
 """Fields of a packing that can leave out tokens, with the values by which they leave out none."""
@@ -74,44 +71,42 @@ class Holder:
 
 
 class Holders:
-    """Finds documents in outputs; each table is read once."""
+    """Finds documents of one dataset in outputs; each table is read once."""
 
-    def __init__(self, ancestry: Ancestry) -> None:
-        self._ancestry = ancestry
+    def __init__(self, ancestry: Ancestry, documents: Sequence[FoundDocument]) -> None:
+        self._ancestry, self._documents = ancestry, documents
         self._splits: dict[tuple[Path, str], Split | None] = {}
         self._tables: dict[tuple[Path, str], pa.Table] = {}
-        self._hashes: dict[tuple[Path, int], npt.NDArray[np.void]] = {}
+        self._places: dict[tuple[Path, int], dict[bytes, list[tuple[str, int]]]] = {}
 
-    def in_export(self, stored: StoredOutput, documents: Sequence[FoundDocument]) -> list[Holder]:
+    def in_export(self, stored: StoredOutput) -> list[Holder]:
         """Return what an export has of each document."""
         folder = stored.folder.parent if is_latest(stored) else stored.folder
         name = folder.relative_to(stored.store.root).as_posix()
-        each = zip(documents, self.held(stored, documents), strict=True)
+        each = zip(self._documents, self.held(stored), strict=True)
         return [
             Holder(output=name, tokens=held, why_not=self._why_not(stored, document, held))
             for document, held in each
         ]
 
-    def held(
-        self, stored: StoredOutput, documents: Sequence[FoundDocument]
-    ) -> list[list[HeldTokens]]:
-        """Return the tokens of each of some documents of one dataset in an export, or in a token
-        store. One that had another row when that was made is found there by its text.
+    def held(self, stored: StoredOutput) -> list[list[HeldTokens]]:
+        """Return the tokens of each of the documents in an export, or in a token store. One that
+        had another row when that was made is found there by its text.
 
         Raises: CorruptOutputError where a table is damaged.
         """
         if not is_export(stored.manifest):
             shard = self._ancestry.shard(stored)
-            return [[*self._in_shard(shard, document)] for document in documents]
+            return [[*self._in_shard(shard, document)] for document in self._documents]
         if not stored.store.is_far(stored, INDEX_NAME):
             check_files(stored, only={INDEX_NAME})
         numbers = {
             (document.dataset, document.raw_file, row): number
-            for number, document in enumerate(documents)
+            for number, document in enumerate(self._documents)
             for _, rows in self._splits_with(stored, document)
             for row in rows
         }
-        found: list[list[HeldTokens]] = [[] for _ in documents]
+        found: list[list[HeldTokens]] = [[] for _ in self._documents]
         own, export = own_dataset(stored.manifest), Export(stored)
         lengths = {part: export.of_part(part).sequence_length for part in export.parts}
         tables = scan_index(stored, INDEX_SCHEMA.names) if numbers else ()
@@ -170,12 +165,9 @@ class Holders:
         text, else all that have."""
         if shard.manifest.recipe.fingerprint == document.shard.manifest.recipe.fingerprint:
             return [document.row]
-        table, key = self.documents(shard), (shard.folder, shard.num_passes)
-        if key not in self._hashes:
-            self._hashes[key] = hashes_as_array(table["text_hash"])
-        is_equal = self._hashes[key] == np.void(document.text_hash)
-        files, rows = shard.origins.of_rows(to_numpy(table["row"])[is_equal])
-        each = zip(files.to_pylist(), rows.tolist(), strict=True)
+        if (key := (shard.folder, shard.num_passes)) not in self._places:
+            self._places[key] = documents_with(shard, {of.text_hash for of in self._documents})
+        each = self._places[key].get(document.text_hash, ())
         there = [row for file, row in each if file == name]
         return [document.row] if document.row in there else there
 

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from tokflow.audit.ancestry import Ancestry, open_tokenizer
 from tokflow.audit.characters import Characters
-from tokflow.audit.chats import ChatSpan
 from tokflow.audit.texts import ExportTexts, Texts, TokenizedText
-from tokflow.audit.token_texts import TokenTexts
+from tokflow.audit.token_texts import ChatSpan, TokenTexts
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import Export, Part
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files

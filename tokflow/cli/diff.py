@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tokflow.audit.diff.compared import compare
-from tokflow.audit.diff.sides import Side, side_of, side_of_dataset
+from tokflow.audit.differences import compare
+from tokflow.audit.sides import Side, side_of, side_of_dataset
 from tokflow.cli.options import Json, ProjectFolder, StoreName
 from tokflow.cli.selection import select
 from tokflow.cli.terminal import FAILED, print_json, print_styled, print_table

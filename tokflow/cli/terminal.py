@@ -24,7 +24,7 @@ from tokflow.shown import printable, redacted, shown_text, size
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tokflow.audit.chats import ChatSpan
+    from tokflow.audit.token_texts import ChatSpan
     from tokflow.pipeline.results import Notice
     from tokflow.raw import LeftOut
     from tokflow.store.store import Store

@@ -44,7 +44,10 @@ def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     """
     specs = [
         dg.AssetCheckSpec(
-            name, asset=key, description=check.description, blocking=not check.is_warning
+            name,
+            asset=key,
+            description=" ".join(str(check.find.__doc__).split()),
+            blocking=not check.is_warning,
         )
         for name, check in CHECKS.get(stage, {}).items()
     ]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 from tokflow.errors import BadContentError, TokflowError
-from tokflow.store.zstd import zstd
+from tokflow.store.streams import zstd
 
 _DECOMPRESSOR_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError)
 

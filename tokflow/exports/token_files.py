@@ -22,9 +22,8 @@ from tokflow.split.spans import Split
 from tokflow.store.links import LINKED_BYTES, SHORT_BYTES, CopiedRange, has_linked, note_copies
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
-from tokflow.store.streams import HashedWriter, copy_rest
+from tokflow.store.streams import HashedWriter, copy_rest, zstd
 from tokflow.store.tables import map_numbers, offsets_of
-from tokflow.store.zstd import zstd
 from tokflow.tokens.shard_files import TOKENS_NAME
 
 

@@ -26,8 +26,7 @@ from tokflow.split.permutation import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
-from tokflow.store.remembered import ManifestIndex, ManifestIndexes
-from tokflow.store.verdicts import write_verdict
+from tokflow.store.remembered import ManifestIndex, ManifestIndexes, write_verdict
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, resolve_encoding, tokenizer_of
 from tokflow.tokens.shard import TokenShard

@@ -1,10 +1,11 @@
 """Files that are hashed and put on disk while they are written; ranges written to where they are in
-a file, and remote files that are read like local ones."""
+a file, and remote files that are read like local ones; Zstandard."""
 
 import hashlib
 import io
 import os
 import shutil
+import sys
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -13,6 +14,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tokflow.store.manifest import FileEntry
+
+if sys.version_info >= (3, 14):
+    from compression import zstd as zstd
+else:
+    from backports import zstd as zstd  # Python 3.14's module for older ones
 
 HASH_BYTES = 4_000_000
 """Handed to the thread that hashes at one go; less is hashed where the file ends."""

@@ -16,9 +16,9 @@ from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError, shortened
 from tokflow.store.config import Config, Listed
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, damaged
+from tokflow.store.remembered import read_verdict
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.urls import is_url
-from tokflow.store.verdicts import read_verdict
 from tokflow.tokenizers.engines import InText
 from tokflow.tokenizers.patterns import check_pattern
 

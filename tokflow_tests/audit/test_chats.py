@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.audit.chats import ChatSpan, chat_spans, pair_spans, spans_of_tokens
 from tokflow.audit.inspection import Segment, inspect_output
+from tokflow.audit.token_texts import ChatSpan, chat_spans, pair_spans, spans_of_tokens
 from tokflow.documents import DocumentsConfig
 from tokflow.pipeline.run import build_dataset
 from tokflow.tokenizers.chat import Chat

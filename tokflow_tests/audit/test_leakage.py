@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tokflow.audit.shared_texts import find_shared_texts
+from tokflow.audit.checks import find_shared_texts
 from tokflow.pipeline.mixture import graph_of
 from tokflow.split.spans import Split
 from tokflow_tests.tiny import build, declare

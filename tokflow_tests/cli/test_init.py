@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokflow
-from tokflow.store.zstd import zstd
+from tokflow.store.streams import zstd
 from tokflow_tests.chats import chat, save_chat_tokenizer
 from tokflow_tests.cli.commands import json_of, refused, run
 from tokflow_tests.hub import Hub

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tokflow.exports import stage
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.store import integrity
@@ -106,9 +107,9 @@ def test_a_bit_that_flips_while_an_export_is_made_is_not_in_it(
     assert exported(dataset, name) == right[name]
 
 
-@pytest.mark.parametrize("stage", ["tokens", "split", "sequences"])
+@pytest.mark.parametrize("of_stage", ["tokens", "split", "sequences"])
 def test_segments_of_an_export_are_not_made_from_flipped_tables(
-    stage: str,
+    of_stage: str,
     declared: Callable[..., Dataset],
     right: dict[str, dict[str, bytes]],
     next_run: Callable[[], None],
@@ -117,7 +118,7 @@ def test_segments_of_an_export_are_not_made_from_flipped_tables(
     monkeypatch.setattr(stage, "SEGMENT_TOKENS", 300_000)
     dataset = declared(exports=["parquet"])
     [folder] = (
-        path.parents[1] for path in (dataset.folder / stage / "a.jsonl").rglob(MANIFEST_NAME)
+        path.parents[1] for path in (dataset.folder / of_stage / "a.jsonl").rglob(MANIFEST_NAME)
     )
     check_files(dataset.store.read(folder))  # which fetches them
     [table] = folder.glob("*.parquet")

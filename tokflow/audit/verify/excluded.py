@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 from tokflow.attributes.config import OWN_KEYS
 from tokflow.attributes.stage import tables_of
 from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.found_documents import documents_with
 from tokflow.audit.verify.export import index_problems
-from tokflow.audit.verify.older_rows import OlderRows, Shards
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exclusion.lists import ExclusionList, check_used, find_excluded, read_lists
 from tokflow.exclusion.stage import ExcludeConfig, Exclusion
@@ -35,6 +35,12 @@ from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
 
 Document: TypeAlias = tuple[str, str, int]
 """Dataset, raw file and row."""
+
+Place: TypeAlias = tuple[str, int]
+"""Raw file and row."""
+
+Shards: TypeAlias = dict[tuple[str, str], TokenShard]
+"""Token shards by dataset and raw file."""
 
 Sizes: TypeAlias = dict[tuple[str, str, int, str], int]
 """Tokens of documents by dataset, raw file, row and hash of the text."""
@@ -80,8 +86,8 @@ def prove_excluded(dataset: Dataset, paths: Sequence[Path]) -> Proof:
     of_exports = [_shards_of(export, ancestry, dataset) for export in exports]
     shards = {of.folder: of for some in of_exports for of in some}
     kept = sorted({name for of in shards.values() for name in of.keep_columns})
-    older = OlderRows(_newest_shards(dataset, exports, of_exports))
-    search = _Search(read_lists(files, config.by, kept), config.copies, older)
+    newest = _newest_shards(dataset, exports, of_exports)
+    search = _Search(read_lists(files, config.by, kept), config.copies, newest)
     search.check_columns(shards.values())
     held = [_held(*each) for each in zip(exports, map(search.find, of_exports), strict=True)]
     check_used(search.lists, search.unused, "--excluded", dataset.name)
@@ -179,7 +185,7 @@ def _newest_shards(
     latest = [number for number, of in enumerate(exports) if is_latest(of)]
     declared = {dataset.folder / EXPORT.path / name for name in EXPORT.variants(dataset)}
     own = [number for number in latest if exports[number].folder.parent in declared]
-    found: dict[tuple[str, str], TokenShard] = {}
+    found: Shards = {}
     for number in sorted(own or latest, key=lambda number: -_made_at(exports[number])):
         for shard in of_exports[number]:
             for key in shard.origins.raw_files:
@@ -193,16 +199,19 @@ def _made_at(export: StoredOutput) -> int:
 
 @dataclass
 class _Search:
-    """Looks up the documents that lists name."""
+    """Looks up the documents that lists name, in older builds by their texts where a list names
+    rows: these are of the newest build."""
 
     lists: Sequence[ExclusionList]
     copies: bool
-    older: OlderRows
+    newest: Shards
     sizes: Sizes = field(default_factory=dict)
     """All documents that were found."""
     unused: dict[str, npt.NDArray[np.int64]] = field(init=False)
     """Rows of each list that name none of them, by its name."""
     _found: dict[tuple[Path, ...], Sizes] = field(default_factory=dict)
+    _texts: dict[tuple[str, str], dict[Place, bytes]] = field(default_factory=dict)
+    """Text hashes of the documents that a list names in the newest build of a dataset."""
 
     def __post_init__(self) -> None:
         self.unused = {of.name: np.arange(len(of.keys)) for of in self.lists}
@@ -227,7 +236,7 @@ class _Search:
             self._found[key] = {}
             for name in sorted({of.manifest.dataset for of in shards}):
                 own = [of for of in shards if of.manifest.dataset == name]
-                each = [self.older.as_of(own, of) for of in self.lists]
+                each = [self._as_of(own, of) for of in self.lists]
                 found = find_excluded(own, [of for of, _ in each], copies=self.copies)
                 for shard in own:
                     self._found[key] |= _sizes(shard, Exclusion(found.documents))
@@ -236,6 +245,64 @@ class _Search:
                     self.unused[of.name] = np.setdiff1d(self.unused[of.name], used)
             self.sizes |= self._found[key]
         return self._found[key]
+
+    def _as_of(
+        self, shards: Sequence[TokenShard], of: ExclusionList
+    ) -> tuple[ExclusionList, npt.NDArray[np.int64]]:
+        """Return a list with the rows that its documents had in a build of one dataset, and for
+        each of its rows the one of the list that it is from.
+
+        Of a raw file that has other tokens there, a document with the same text at its row is the
+        one, else all of its raw file with this text, else all of other files with other tokens. A
+        row that names nothing in the newest build stays as it is.
+        """
+        are_newest = [self._are_newest(shard) for shard in shards]
+        newest = {key for each in are_newest for key, is_it in each.items() if is_it}
+        if of.rows_of_files is None or all(all(each.values()) for each in are_newest):
+            return of, np.arange(len(of.keys))
+        texts = self._texts_of(of, shards[0].manifest.dataset)
+        with_text: dict[bytes, list[Place]] = {}
+        for shard, each in zip(shards, are_newest, strict=True):
+            found = {} if all(each.values()) else documents_with(shard, set(texts.values()))
+            for text, some in found.items():
+                with_text.setdefault(text, []).extend(of for of in some if of[0] not in newest)
+        places, list_rows, rows_of_files = list[Place](), list[int](), dict[str, list[int]]()
+        for file, numbers in of.rows_of_files.items():
+            rows = of.keys.take(numbers).to_pylist()
+            for list_row, row in zip(numbers.tolist(), rows, strict=True):
+                there = [(file, row)]
+                if file not in newest and there[0] in texts:
+                    every = with_text.get(texts[there[0]], [])
+                    in_file = [place for place in every if place[0] == file]
+                    there = there if there[0] in every else in_file or every
+                for place in there:
+                    rows_of_files.setdefault(place[0], []).append(len(places))
+                    places.append(place)
+                    list_rows.append(list_row)
+        as_it_was = replace(
+            of,
+            keys=pa.array([row for _, row in places], pa.int64()),
+            rows_of_files={file: np.array(some) for file, some in rows_of_files.items()},
+            reasons=of.reasons.take(pa.array(list_rows, pa.int64())),
+        )
+        return as_it_was, np.array(list_rows, dtype=np.int64)
+
+    def _are_newest(self, shard: TokenShard) -> dict[str, bool]:
+        """Return for each raw file of a shard whether its newest tokens are these."""
+        name, keys = shard.manifest.dataset, shard.origins.raw_files
+        newest = {key: self.newest.get((name, key)) for key in keys}
+        return {key: of is not None and of.folder == shard.folder for key, of in newest.items()}
+
+    def _texts_of(self, of: ExclusionList, dataset: str) -> dict[Place, bytes]:
+        if (key := (of.name, dataset)) not in self._texts:
+            own = {each.folder: each for (name, _), each in self.newest.items() if name == dataset}
+            self._texts[key] = {
+                (found["raw_file"], found["row"]): found["text_hash"]
+                for shard in own.values()
+                for found in find_excluded([shard], [of], copies=False).documents.to_pylist()
+                if self._are_newest(shard)[found["raw_file"]]
+            }
+        return self._texts[key]
 
     def described(self, of: ExclusionList) -> dict[str, Any]:
         """Return what a proof says of a list."""

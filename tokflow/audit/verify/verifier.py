@@ -39,9 +39,9 @@ from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.spans import CUT_TOKENS_NAME, SPLIT_VERSION, Split
 from tokflow.split.stage import SPLIT, cut_encoder
 from tokflow.stage import RAW, Stage
+from tokflow.store.remembered import try_to_write_verdict
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import Unreadable
-from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokenizers.tokenizer import Encoding, tokenizer_of

@@ -38,8 +38,8 @@ from tokflow.exports.options import Column, ColumnOptions, check_level
 from tokflow.exports.table_files import Located, ReadBatch, ReadOn, TableFiles
 from tokflow.exports.token_files import open_hashed, sequences_within
 from tokflow.store.config import Listed, Size
+from tokflow.store.streams import zstd
 from tokflow.store.tables import to_numpy
-from tokflow.store.zstd import zstd
 
 TOKENS_AT_ONCE = 500_000
 """Made into text at one go; a column of them takes some 20 MB meanwhile."""

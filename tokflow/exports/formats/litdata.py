@@ -31,7 +31,7 @@ from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part
 from tokflow.exports.options import ShardOptions, check_level, cut, equal_sizes, even_sizes
 from tokflow.exports.token_files import Compression, item_header, open_hashed, open_items, peer_name
 from tokflow.store.config import Count, Size
-from tokflow.store.zstd import zstd
+from tokflow.store.streams import zstd
 
 DTYPES = {2: ("<u2", 20), 4: ("<i4", 16)}
 """Bytes of a token -> dtype in the chunks, and litdata's number for it."""

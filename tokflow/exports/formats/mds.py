@@ -40,7 +40,7 @@ from tokflow.exports.token_files import (
     peer_name,
 )
 from tokflow.store.config import Listed, Size
-from tokflow.store.zstd import zstd
+from tokflow.store.streams import zstd
 
 Field = Literal["token_ids", "segment_ids", "position_ids", "loss_mask"]
 

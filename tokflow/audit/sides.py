@@ -1,14 +1,22 @@
-"""The two sides of a comparison: their outputs, with all that these were made from, and recipes."""
+"""The two sides of a comparison: their outputs, with all that these were made from, their recipes,
+and exports with their indexes."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from tokflow.audit.ancestry import Ancestry, lineage
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
+from tokflow.exports import Export
+from tokflow.exports.format import TOKENS_AT_ONCE, pieces
+from tokflow.exports.index import scan_index
 from tokflow.exports.reading import is_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
@@ -16,6 +24,7 @@ from tokflow.pipeline.stages import STAGES
 from tokflow.selection.stage import SELECTION
 from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import dataset_of
+from tokflow.split.permutation import mixed
 from tokflow.split.stage import SPLIT
 from tokflow.store.links import LATEST, named_by, resolved
 from tokflow.store.manifest import MANIFEST_NAME
@@ -28,9 +37,21 @@ from tokflow.store.stored_outputs import (
     output_in,
     walk,
 )
+from tokflow.store.tables import one_array, to_numpy
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.shard import TokenShard, is_shard
 from tokflow.tokens.stage import TOKENS
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Words: TypeAlias = npt.NDArray[np.uint64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Numbers: TypeAlias = defaultdict[str, int]
+
+COLUMNS = ("part", "raw_file", "row", "num_tokens", "position", "char_start", "token_in_piece")
+"""Columns of an index that are read; parts and raw files as numbers that both sides share."""
+
+REPEATED = ".num_repeated_tokens"
+"""Count of a part: tokens that are in another sequence, too."""
 
 Key: TypeAlias = tuple[str, str, str]
 """Dataset, stage, and partition or name of an export; what both sides call an output."""
@@ -264,3 +285,109 @@ _PLACES = {of.name: place for place, of in enumerate(STAGES)}
 
 def _order(key: Key) -> tuple[int, Key]:
     return _PLACES.get(key[1], -1), key
+
+
+@dataclass(frozen=True)
+class IndexedExport:
+    """An export, with the side that it is of and the columns of its index."""
+
+    export: Export
+    side: Side
+    columns: dict[str, Integers]
+
+    def ids(self, num_rows: int, num_parts: int) -> Integers:
+        """Return a number for the document and the part of each segment."""
+        documents = self.columns["raw_file"] * num_rows + self.columns["row"]
+        return documents * num_parts + self.columns["part"]
+
+    def sums(self, wanted: Flags, parts: Sequence[str]) -> Words:
+        """Return a number for the tokens of each of some segments, and their places in the text;
+        those of two documents add up to the same one where they have the same tokens, and else
+        with a chance of 2**-64. Only the files that have some of them are read."""
+        found, own = np.zeros(len(wanted), np.uint64), self.columns
+        of_tokens = mixed(np.arange(self.export.vocab_size, dtype=np.uint64), salt=1)
+        for part in self.export.parts:
+            at = np.flatnonzero(wanted & (own["part"] == parts.index(part)))
+            begin = own["position"][at]
+            end = begin + own["num_tokens"][at]
+            place = own["char_start"][at] * 1_000_003 + own["token_in_piece"][at] - begin
+            for start, tokens in self._read(part, begin, end) if len(at) else ():
+                stop = start + len(tokens)
+                some = slice(np.searchsorted(end, start, "right"), np.searchsorted(begin, stop))
+                first = np.maximum(begin[some], start)
+                sizes = np.minimum(end[some], stop) - first
+                if not len(sizes):
+                    continue
+                edges = np.cumsum(sizes) - sizes
+                position = np.repeat(first - edges, sizes) + np.arange(sizes.sum())
+                places = np.repeat(place[some], sizes) + position
+                values = of_tokens[tokens[position - start]] * mixed(places.astype(np.uint64), 2)
+                found[at[some]] += np.add.reduceat(values, edges)
+        return found
+
+    def _read(
+        self, part: str, begin: Integers, end: Integers
+    ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Yield positions of a part, and the tokens from there on, some at a time; of files without
+        a token of some spans, which are in order, nothing."""
+        length, stop = self.export.of_part(part).sequence_length or 1, 0
+        for portion in self.export.portions(part):
+            start, stop = stop, stop + portion.num * length
+            if np.searchsorted(end, start, "right") == np.searchsorted(begin, stop):
+                continue
+            for piece in pieces(portion.read(), self.export.layout, self.export.dtype):
+                tokens = piece["token_ids"].ravel()
+                for at in range(0, len(tokens), TOKENS_AT_ONCE):
+                    yield start + at, tokens[at : at + TOKENS_AT_ONCE]
+                start += len(tokens)
+
+    def tokens_of(self, file: int, row: int, parts: Sequence[str]) -> npt.NDArray[Any]:
+        """Return the tokens of one document as the export has them, in the order of its text."""
+        own = self.columns
+        at = np.flatnonzero((own["raw_file"] == file) & (own["row"] == row))
+        at = at[np.lexsort((own["token_in_piece"][at], own["char_start"][at]))]
+        spans = (own[name][at].tolist() for name in ("part", "position", "num_tokens"))
+        found = [
+            of["token_ids"]
+            for part, start, num in zip(*spans, strict=True)
+            for of in self.export.between(parts[part], start, start + num)
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def new_numbers() -> Numbers:
+    """Return numbers of names, in the order in which they are asked for."""
+    found: Numbers = defaultdict(int)
+    found.default_factory = found.__len__
+    return found
+
+
+def read_index(export: StoredOutput, parts: Numbers, files: Numbers) -> dict[str, Integers]:
+    """Return the columns of an index, without the tokens that a sequence repeats. Raises:
+    CorruptOutputError."""
+    found: dict[str, list[Integers]] = {name: [np.zeros(0, np.int64)] for name in COLUMNS}
+    for table in scan_index(export, COLUMNS):
+        for name, numbers in (("part", parts), ("raw_file", files)):
+            codes = one_array(table[name])
+            own = np.array([numbers[of] for of in codes.dictionary.to_pylist()], np.int64)
+            found[name].append(own[to_numpy(codes.indices)])
+        for name in COLUMNS[2:]:
+            found[name].append(to_numpy(table[name]))
+    columns = {name: np.concatenate(of) for name, of in found.items()}
+    repeated = [of for name, of in export.manifest.counts.items() if name.endswith(REPEATED)]
+    return _without_repeats(columns) if any(repeated) else columns
+
+
+def _without_repeats(own: dict[str, Integers]) -> dict[str, Integers]:
+    """Return the columns of an index without the tokens that an earlier segment of the same text
+    has, as `packing.overlap` makes them."""
+    of_text = ("char_start", "row", "raw_file", "part")
+    order = np.lexsort([own[name] for name in ("token_in_piece", *of_text)])
+    start, num_tokens = (own[name][order] for name in ("token_in_piece", "num_tokens"))
+    is_next = np.logical_and.reduce([np.diff(own[of][order], prepend=-1) == 0 for of in of_text])
+    again = np.zeros(len(order), np.int64)
+    repeated = np.roll(start + num_tokens, 1) - start
+    again[order] = np.where(is_next, np.clip(repeated, 0, num_tokens), 0)
+    own = {**own, "num_tokens": own["num_tokens"] - again}
+    own |= {name: own[name] + again for name in ("position", "token_in_piece")}
+    return {name: of[own["num_tokens"] > 0] for name, of in own.items()}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.audit.diff.compared import compare
-from tokflow.audit.diff.sides import side_of
+from tokflow.audit.differences import compare
+from tokflow.audit.sides import side_of
 from tokflow.exports.reading import open_export
 from tokflow.store.store import StoredOutput
 from tokflow_tests.audit.verify.test_excluded import mixed, web

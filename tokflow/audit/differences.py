@@ -1,118 +1,130 @@
-"""The documents of two exports, compared without a loop over them.
+"""Differences between two exports, datasets or stores, and the inputs that they come from: recipes,
+raw files, and documents, compared without a loop over them.
 
 A document is known by raw file and row. It has some tokens in each part, and pieces of its text
 begin at some characters. Where these are the same, its tokens are, too, if both sides took it of
 one token shard, or made it of one text by one tokenizer in one way; else they are read.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tokflow.audit.ancestry import open_tokenizer
-from tokflow.audit.diff.sides import Recipes, Side
+from tokflow.audit.sides import (
+    Flags,
+    IndexedExport,
+    Integers,
+    Key,
+    Recipes,
+    Side,
+    key_of,
+    new_numbers,
+    read_index,
+)
 from tokflow.audit.token_texts import TokenTexts
-from tokflow.errors import UntrustedCodeError
+from tokflow.errors import ConfigError, UntrustedCodeError
 from tokflow.exports import Export
-from tokflow.exports.format import TOKENS_AT_ONCE, pieces
-from tokflow.exports.index import scan_index
+from tokflow.exports.reading import is_export
 from tokflow.selection.left_out import rule_against
 from tokflow.selection.stage import SELECTION
 from tokflow.split.mixed_split import origin_of, own_dataset
-from tokflow.split.permutation import mixed
 from tokflow.split.spans import CUT_TOKENS_NAME
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import one_array, to_numpy
-from tokflow.tokens.shard import TokenShard, places_of
+from tokflow.store.tables import to_numpy
+from tokflow.tokens.shard import places_of
 from tokflow.tokens.shard_files import hashes_as_array
 
-Integers: TypeAlias = npt.NDArray[np.int64]
-Words: TypeAlias = npt.NDArray[np.uint64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
-Numbers: TypeAlias = defaultdict[str, int]
 
-COLUMNS = ("part", "raw_file", "row", "num_tokens", "position", "char_start", "token_in_piece")
-"""Columns of an index that are read; parts and raw files as numbers that both sides share."""
+def compare(a: Side, b: Side, *, limit: int | None, num_shown: int) -> dict[str, Any]:
+    """Return what differs, as plain values for JSON. `limit`: documents of each export at most;
+    `num_shown`: those of which tokens are read and decoded.
 
-REPEATED = ".num_repeated_tokens"
-"""Count of a part: tokens that are in another sequence, too."""
+    Raises: ConfigError where the sides have nothing in common; as `DocumentChanges`.
+    """
+    pairs = _pairs(a, b)
+    alone = [sorted(of.roots.keys() - {pair[at] for pair in pairs}) for at, of in enumerate((a, b))]
+    if a.is_one or b.is_one:
+        alone = [[], []]
+    names = [["/".join(filter(None, key)) for key in keys] for keys in alone]
+    recipes = Recipes(a.only(key for key, _ in pairs), b.only(key for _, key in pairs))
+    found = [
+        _compare_outputs(recipes, recipes.a.roots[key], recipes.b.roots[other], limit, num_shown)
+        for key, other in pairs
+    ]
+    lacks = [
+        f"{name}: the store has not what it was made from, so no cause is known"
+        for name, of in (("A", recipes.a), ("B", recipes.b))
+        if not of.shards
+    ]
+    return {
+        "a": a.name,
+        "b": b.name,
+        "is_same": not any(alone) and all(of["result"] == SAME for of in found),
+        "only_a": names[0],
+        "only_b": names[1],
+        "outputs": found,
+        "stages": recipes.stages(),
+        "fields": recipes.changes(),
+        "raw_files": recipes.raw_files(),
+        "notes": lacks,
+    }
+
+
+SAME = "same bytes"
+
+
+def _pairs(a: Side, b: Side) -> list[tuple[Key, Key]]:
+    """Return what is compared with what: the only output of each, or those of the same name."""
+    if len(a.roots) == len(b.roots) == 1:
+        return [(next(iter(a.roots)), next(iter(b.roots)))]
+    both = sorted(a.roots.keys() & b.roots.keys())
+    if not both:
+        has = "; ".join(", ".join("/".join(key) for key in sorted(of.roots)) for of in (a, b))
+        raise ConfigError(
+            where=f"{a.name} and {b.name}",
+            expected="outputs of the same dataset and name, or one output each",
+            found=has,
+            remedy="name two exports by their folders",
+        )
+    return [(key, key) for key in both]
+
+
+def _compare_outputs(
+    recipes: Recipes, a: StoredOutput, b: StoredOutput, limit: int | None, num_shown: int
+) -> dict[str, Any]:
+    """Return what differs between two outputs; of exports the documents, too."""
+    fields: dict[str, Any] = {"a": a.shown, "b": b.shown, "name": "/".join(filter(None, key_of(a)))}
+    if a.manifest.files == b.manifest.files:
+        return {**fields, "result": SAME}
+    counts = [dict(of.manifest.counts) for of in (a, b)]
+    names = [of for of in {**counts[0], **counts[1]} if counts[0].get(of) != counts[1].get(of)]
+    fields["counts"] = {of: [each.get(of) for each in counts] for of in names}
+    if not (is_export(a.manifest) and is_export(b.manifest)):
+        return {**fields, "result": "other bytes"}
+    changes = DocumentChanges(a, b, recipes)
+    result = "same tokens in the same order, in other files"
+    if changes.differs.any():
+        result = "other tokens"
+    elif not changes.is_in_order:
+        result = "same tokens in another order"
+    return {
+        **fields,
+        "result": result,
+        "num_tokens": changes.num_tokens,
+        "kinds": changes.counts(),
+        "causes": dict(changes.causes().most_common()),
+        "documents": changes.listed(limit, num_shown),
+    }
+
 
 BEFORE, SHOWN = 4, 12
 """Tokens before the first that differs, and all that are shown."""
-
-
-@dataclass(frozen=True)
-class _One:
-    """One of the two exports."""
-
-    export: Export
-    side: Side
-    columns: dict[str, Integers]
-
-    def ids(self, num_rows: int, num_parts: int) -> Integers:
-        """Return a number for the document and the part of each segment."""
-        documents = self.columns["raw_file"] * num_rows + self.columns["row"]
-        return documents * num_parts + self.columns["part"]
-
-    def sums(self, wanted: Flags, parts: Sequence[str]) -> Words:
-        """Return a number for the tokens of each of some segments, and their places in the text;
-        those of two documents add up to the same one where they have the same tokens, and else
-        with a chance of 2**-64. Only the files that have some of them are read."""
-        found, own = np.zeros(len(wanted), np.uint64), self.columns
-        of_tokens = mixed(np.arange(self.export.vocab_size, dtype=np.uint64), salt=1)
-        for part in self.export.parts:
-            at = np.flatnonzero(wanted & (own["part"] == parts.index(part)))
-            begin = own["position"][at]
-            end = begin + own["num_tokens"][at]
-            place = own["char_start"][at] * 1_000_003 + own["token_in_piece"][at] - begin
-            for start, tokens in self._tokens(part, begin, end) if len(at) else ():
-                stop = start + len(tokens)
-                some = slice(np.searchsorted(end, start, "right"), np.searchsorted(begin, stop))
-                first = np.maximum(begin[some], start)
-                sizes = np.minimum(end[some], stop) - first
-                if not len(sizes):
-                    continue
-                edges = np.cumsum(sizes) - sizes
-                position = np.repeat(first - edges, sizes) + np.arange(sizes.sum())
-                places = np.repeat(place[some], sizes) + position
-                values = of_tokens[tokens[position - start]] * mixed(places.astype(np.uint64), 2)
-                found[at[some]] += np.add.reduceat(values, edges)
-        return found
-
-    def _tokens(
-        self, part: str, begin: Integers, end: Integers
-    ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Yield positions of a part, and the tokens from there on, some at a time; of files without
-        a token of some spans, which are in order, nothing."""
-        length, stop = self.export.of_part(part).sequence_length or 1, 0
-        for portion in self.export.portions(part):
-            start, stop = stop, stop + portion.num * length
-            if np.searchsorted(end, start, "right") == np.searchsorted(begin, stop):
-                continue
-            for piece in pieces(portion.read(), self.export.layout, self.export.dtype):
-                tokens = piece["token_ids"].ravel()
-                for at in range(0, len(tokens), TOKENS_AT_ONCE):
-                    yield start + at, tokens[at : at + TOKENS_AT_ONCE]
-                start += len(tokens)
-
-    def tokens_of(self, file: int, row: int, parts: Sequence[str]) -> npt.NDArray[Any]:
-        """Return the tokens of one document as the export has them, in the order of its text."""
-        own = self.columns
-        at = np.flatnonzero((own["raw_file"] == file) & (own["row"] == row))
-        at = at[np.lexsort((own["token_in_piece"][at], own["char_start"][at]))]
-        spans = (own[name][at].tolist() for name in ("part", "position", "num_tokens"))
-        found = [
-            of["token_ids"]
-            for part, start, num in zip(*spans, strict=True)
-            for of in self.export.between(parts[part], start, start + num)
-        ]
-        return np.concatenate([np.zeros(0, np.int64), *found])
 
 
 class DocumentChanges:
@@ -123,9 +135,11 @@ class DocumentChanges:
     """
 
     def __init__(self, a: StoredOutput, b: StoredOutput, recipes: Recipes) -> None:
-        parts, files = _numbers(), _numbers()
+        parts, files = new_numbers(), new_numbers()
         sides = (a, recipes.a), (b, recipes.b)
-        self._both = [_One(Export(of), side, _read_index(of, parts, files)) for of, side in sides]
+        self._both = [
+            IndexedExport(Export(of), side, read_index(of, parts, files)) for of, side in sides
+        ]
         self._parts, self._files = list(parts), list(files)
         self._num_rows = 1 + max(int(of.columns["row"].max(initial=0)) for of in self._both)
         ids = [of.ids(self._num_rows, len(parts) + 1) for of in self._both]
@@ -185,12 +199,18 @@ class DocumentChanges:
         for file, own in zip(files.tolist(), np.split(some, edges[1:]), strict=False):
             key = self._origin_of(file)
             shards = [of.side.shards[key] for of in self._both if key in of.side.shards]
-            made = [_tokenized(of) for of in shards]
+            recipes = [of.manifest.recipe for of in shards]
+            made = [(of.version, of.config, of.parents["tokenizer"]) for of in recipes]
             if len(shards) < 2 or made[0] != made[1] or has_cuts:
                 unknown[own] = True
-            elif shards[0].manifest.recipe != shards[1].manifest.recipe:
-                a, b = (_hashes(of, of.origins.row_of(key[1], 0) + self._row[own]) for of in shards)
-                found[own] = a != b
+            elif recipes[0] != recipes[1]:
+                hashes = []
+                for shard in shards:
+                    table = shard.documents(["row", "text_hash"])
+                    rows = shard.origins.row_of(key[1], 0) + self._row[own]
+                    at, _ = places_of(rows, to_numpy(table["row"]))
+                    hashes.append(hashes_as_array(table["text_hash"])[at])
+                found[own] = hashes[0] != hashes[1]
         if unknown.any():
             sums = [np.zeros(len(asked), np.uint64) for _ in self._both]
             documents = np.repeat(np.arange(len(asked)), np.diff([*self._first, len(self._ids)]))
@@ -300,60 +320,9 @@ class DocumentChanges:
         a, b = (self._decoded(of, own) for of, own in zip(self._both, some, strict=True))
         return {"token": at, "a": a, "b": b}
 
-    def _decoded(self, of: _One, token_ids: list[int]) -> str:
+    def _decoded(self, of: IndexedExport, token_ids: list[int]) -> str:
         """Return the text of some tokens, or the ids where their tokenizer is not here."""
         tokenizer = open_tokenizer(of.export.stored, of.side.ancestry)
         with suppress(UntrustedCodeError):
             return TokenTexts(tokenizer).decoded(token_ids) if tokenizer else str(token_ids)
         return str(token_ids)
-
-
-def _numbers() -> Numbers:
-    """Return numbers of names, in the order in which they are asked for."""
-    found: Numbers = defaultdict(int)
-    found.default_factory = found.__len__
-    return found
-
-
-def _read_index(export: StoredOutput, parts: Numbers, files: Numbers) -> dict[str, Integers]:
-    """Return the columns of an index, without the tokens that a sequence repeats. Raises:
-    CorruptOutputError."""
-    found: dict[str, list[Integers]] = {name: [np.zeros(0, np.int64)] for name in COLUMNS}
-    for table in scan_index(export, COLUMNS):
-        for name, numbers in (("part", parts), ("raw_file", files)):
-            codes = one_array(table[name])
-            own = np.array([numbers[of] for of in codes.dictionary.to_pylist()], np.int64)
-            found[name].append(own[to_numpy(codes.indices)])
-        for name in COLUMNS[2:]:
-            found[name].append(to_numpy(table[name]))
-    columns = {name: np.concatenate(of) for name, of in found.items()}
-    repeated = [of for name, of in export.manifest.counts.items() if name.endswith(REPEATED)]
-    return _without_repeats(columns) if any(repeated) else columns
-
-
-def _without_repeats(own: dict[str, Integers]) -> dict[str, Integers]:
-    """Return the columns of an index without the tokens that an earlier segment of the same text
-    has, as `packing.overlap` makes them."""
-    of_text = ("char_start", "row", "raw_file", "part")
-    order = np.lexsort([own[name] for name in ("token_in_piece", *of_text)])
-    start, num_tokens = (own[name][order] for name in ("token_in_piece", "num_tokens"))
-    is_next = np.logical_and.reduce([np.diff(own[of][order], prepend=-1) == 0 for of in of_text])
-    again = np.zeros(len(order), np.int64)
-    repeated = np.roll(start + num_tokens, 1) - start
-    again[order] = np.where(is_next, np.clip(repeated, 0, num_tokens), 0)
-    own = {**own, "num_tokens": own["num_tokens"] - again}
-    own |= {name: own[name] + again for name in ("position", "token_in_piece")}
-    return {name: of[own["num_tokens"] > 0] for name, of in own.items()}
-
-
-def _tokenized(shard: TokenShard) -> tuple[Any, ...]:
-    """Return what decides the tokens of a text in a shard."""
-    recipe = shard.manifest.recipe
-    return recipe.version, recipe.config, recipe.parents["tokenizer"]
-
-
-def _hashes(shard: TokenShard, rows: Integers) -> npt.NDArray[np.void]:
-    """Return the hashes of the texts in some rows of a shard."""
-    table = shard.documents(["row", "text_hash"])
-    at, _ = places_of(rows, to_numpy(table["row"]))
-    return hashes_as_array(table["text_hash"])[at]

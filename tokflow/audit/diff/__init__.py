@@ -1,1 +1,0 @@
-"""Differences between two exports, datasets or stores, and the inputs that they come from."""
