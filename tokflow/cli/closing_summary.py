@@ -67,12 +67,17 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
         if rows := statistics.get(of):
             print()
             print_rows(rows)
-    if exports:
+    rows = []
+    for made in exports:
+        parts = describe(made.manifest).parts.items()
+        tokens = ", ".join(f"{part} {values['num_exported_tokens']:,}" for part, values in parts)
+        path = shown_path(path_of_newest(made.folder), made.store)
+        rows.append((made.output.name, tokens, size(made.manifest.num_bytes), path))
+    if rows:
         print()
-        print_table(("export", "tokens", "bytes", "path"), map(_export_row, exports))
+        print_table(("export", "tokens", "bytes", "path"), rows)
     print()
-    lines = [*packed(built), *_warnings(built), *unreached(dataset, built)]
-    print_styled("\n".join([*lines, *left_out(dataset, built)]))
+    print_styled("\n".join([*_known(dataset, built), *left_out(dataset, built)]))
     if reason := _why_no_exports(plan, built):
         print_styled(reason)
     elif code := loading_code(exports, sequence_length=dataset.packing.sequence_length):
@@ -82,11 +87,7 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
         print("\ndraw its report:")
         print_styled((f"tokflow report {dataset.name}", "cyan"))
     print_notices(built.notices, before="\n")
-    for line in of_store(plan, built):
-        print(f"\n{line}")
-    if built.dropped_bytes:
-        print(f"\n{described_dropped(built.dropped_bytes)}")
-    print(f"\n{spent(built)}")
+    _print_spent(plan, built)
     ending = f", {counted(len(built.failed), 'failure')}" if built.failed else ""
     print(
         f"{dataset.name}: {counted(built.num_new, 'output')} new, "
@@ -94,27 +95,24 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
     )
 
 
-def spent(built: BuildResult) -> str:
-    """Return a line about the time that each stage took, and the memory of all processes."""
+def _print_spent(plan: Plan, built: BuildResult) -> None:
+    """Print what of the store a whole build does not use any more, equal files counted once, the
+    time that each stage took, and the memory of all processes."""
+    is_whole = not built.failed and built.partitions.keys() == plan.graph.partitions.keys()
+    used = {made.folder for made in built.made}
+    if is_whole and (unused_bytes := unreferred_bytes(plan.dataset, used)):
+        files = {entry for made in built.made for entry in made.manifest.files.values()}
+        all_bytes = sum(entry.num_bytes for entry in files) + unused_bytes - built.dropped_bytes
+        print(
+            f"\nstore: {size(all_bytes)}, {size(unused_bytes)} of it no longer referred to; "
+            "`tokflow gc --keep 1` with the same NAME or --config lists that"
+        )
+    if built.dropped_bytes:
+        print(f"\n{described_dropped(built.dropped_bytes)}")
     taken = [(of, num) for of, num in built.stage_seconds.items() if num >= LEAST_SECONDS]
     stages = ", ".join(f"{stage} {duration(num)}" for stage, num in taken)
     memory = "" if built.peak_bytes is None else f"peak memory {size(built.peak_bytes)}"
-    return "; ".join(filter(None, [stages, memory]))
-
-
-def of_store(plan: Plan, built: BuildResult) -> list[str]:
-    """Return a line about outputs in the store that a whole build does not use any more, if there
-    are any. Equal files count once."""
-    is_whole = not built.failed and built.partitions.keys() == plan.graph.partitions.keys()
-    used = {made.folder for made in built.made}
-    if not is_whole or not (unused_bytes := unreferred_bytes(plan.dataset, used)):
-        return []
-    files = {entry for made in built.made for entry in made.manifest.files.values()}
-    all_bytes = sum(entry.num_bytes for entry in files) + unused_bytes - built.dropped_bytes
-    return [
-        f"store: {size(all_bytes)}, {size(unused_bytes)} of it no longer referred to; "
-        "`tokflow gc --keep 1` with the same NAME or --config lists that"
-    ]
+    print(f"\n{'; '.join(filter(None, [stages, memory]))}")
 
 
 def _counts(built: BuildResult, stage: str) -> Counter[str]:
@@ -159,16 +157,10 @@ def _file_row(
     return (key, *cells, ", ".join([state, *phrases(values, lambda _, kind: kind.is_loss)]))
 
 
-def _export_row(made: StageResult) -> Sequence[str]:
-    parts = describe(made.manifest).parts.items()
-    tokens = ", ".join(f"{part} {values['num_exported_tokens']:,}" for part, values in parts)
-    path = shown_path(path_of_newest(made.folder), made.store)
-    return made.output.name, tokens, size(made.manifest.num_bytes), path
-
-
-def packed(built: BuildResult) -> Iterator[str]:
-    """Yield how full sequences are and what was cut, repeated or dropped: a line for each part of
-    the packed exports."""
+def _known(dataset: Dataset, built: BuildResult) -> Iterator[str]:
+    """Yield how full sequences are and what was cut, repeated or dropped, a line for each part of
+    the packed exports; what to know of a tokenizer and its engine, in the run that has made them;
+    how much of a limit of all files these have together, where it is more than that."""
     names: dict[str, list[str]] = {}
     for made in built.of("export"):
         for part, values in describe(made.manifest).parts.items():
@@ -176,25 +168,16 @@ def packed(built: BuildResult) -> Iterator[str]:
                 line = f"{part} {phrase_of_part(values)}"
                 names.setdefault(line, []).append(made.output.name)
     yield from (f"packed in {', '.join(of)}: {line}" for line, of in names.items())
-
-
-def _warnings(built: BuildResult) -> Iterator[str]:
-    """Yield what to know of the tokenizer and its engine, in the run that has made them."""
     for made in built.of("tokenizer"):
         if made.is_new and (rebuilt := describe_rebuilt(made.folder)):
             yield f"warning: {rebuilt}"
-    reasons = [str(of.run.get("engine_reason")) for of in built.of("tokens") if of.is_new]
+    shards, limit = built.of("tokens"), dataset.documents.limit
+    reasons = [str(of.run.get("engine_reason")) for of in shards if of.is_new]
     if verdict := next((reason for reason in reasons if reason.startswith(VERDICT)), None):
         yield f"warning: {verdict}; the reference makes all tokens of this tokenizer"
-
-
-def unreached(dataset: Dataset, built: BuildResult) -> Iterator[str]:
-    """Yield how much of a limit of all files these have together, where it is more than that."""
-    shards, limit = built.of("tokens"), dataset.documents.limit
-    if limit.scope == "file" or not shards or len(shards) < len(shards[0].output.graph.listed):
-        return
+    is_whole = shards and len(shards) == len(shards[0].output.graph.listed)
     counts = _counts(built, "tokens")
-    if limit.after(counts) is not None:
+    if limit.scope != "file" and is_whole and limit.after(counts) is not None:
         nouns = {} if limit.count_empty else {"documents": "documents that have text"}
         taken = ", ".join(
             f"{num:,} of {getattr(limit, name):,} {nouns.get(name, name)}"
@@ -332,7 +315,10 @@ def _not_exported(built: BuildResult) -> Iterator[str]:
     if without_mask:
         yield f"without the loss mask of the chats: {', '.join(without_mask)}"
     for one in built.of("export"):
-        if _is_across_chats(one):
+        export, packing = Export(one.stored), one.manifest.recipe.config.get("packing", {})
+        is_chats = _is_without_mask(one) or any(map(export.has_loss_mask, export.parts))
+        is_of_one = packing.get("strategy") == "one_document"
+        if is_chats and export.layout.is_across_documents and not is_of_one:
             yield (
                 f"warning: {one.output.name}: readers of {one.manifest.details['format']} attend "
                 "from one chat to the next; for chats name a preset "
@@ -342,13 +328,6 @@ def _not_exported(built: BuildResult) -> Iterator[str]:
 
 def _is_without_mask(export: StageResult) -> bool:
     return "loss_mask" in export.manifest.details.get("lost", ())
-
-
-def _is_across_chats(made: StageResult) -> bool:
-    export, packing = Export(made.stored), made.manifest.recipe.config.get("packing", {})
-    is_chats = _is_without_mask(made) or any(map(export.has_loss_mask, export.parts))
-    is_of_one = packing.get("strategy") == "one_document"
-    return is_chats and export.layout.is_across_documents and not is_of_one
 
 
 def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:

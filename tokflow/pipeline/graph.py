@@ -1,6 +1,6 @@
 """Outputs that a dataset must have: their recipes and folders, computed, never guessed."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
@@ -123,12 +123,17 @@ class BuildGraph:
         is_alone = not (self.dataset.raw.group or self.limited)
         is_alone &= self.dataset.tokenizer.kind != "trained"
         stays = {of.name for of in self.stages if is_alone and (of.decides_all or of.has_engine)}
+        more = () if is_alone else ("tokenizer", "limited")
+        self._forget("listed", "makes_exports", *more, stays=stays)
+        return not is_alone
+
+    def _forget(self, *properties: str, stays: Collection[str]) -> None:
+        """Look for all anew but the outputs of some stages."""
         self._outputs = {at: of for at, of in self._outputs.items() if at[0] in stays}
         self._missing.clear()
         self._shared = {}
-        for name in ("listed", "makes_exports", *(() if is_alone else ("tokenizer", "limited"))):
+        for name in properties:
             self.__dict__.pop(name, None)
-        return not is_alone
 
     @property
     def sources(self) -> dict[str, RawSource]:
@@ -381,11 +386,7 @@ class BuildGraph:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
         the reference from now on."""
         write_verdict(self.tokenizer, difference)
-        self._outputs = {(TOKENIZER.name, "", ""): self.output(TOKENIZER.name)}
-        self._missing.clear()
-        self._shared = {}
-        for name in ("tokenizer", "limited"):
-            self.__dict__.pop(name, None)
+        self._forget("tokenizer", "limited", stays=[TOKENIZER.name])
 
     def open_tokens(self, key: str) -> TokenShard:
         """Return the token shard of one file, which must have been made."""

@@ -38,7 +38,7 @@ from tokflow.pools.machine import PeakMemory
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore
 from tokflow.raw import RawPartition
 from tokflow.split.stage import SPLIT
-from tokflow.stage import RAW, Input, Stage
+from tokflow.stage import RAW, Stage
 from tokflow.tokenizers.engines.gate import EngineDiffersError
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.shard_files import may_have_segments
@@ -181,20 +181,17 @@ class Build:
         is_whole = self.only is None and self.needed is None and not self.is_share
         with tokens_ahead(self.graph, self.partitions if is_whole else {}, pool):
             while (yield from self._make_all(pool)):
-                yield from self._begin_again()
-
-    def _begin_again(self) -> Iterator[StageFailure]:
-        """Forget what is not to be made any more, and begin with what is new: of a limited dataset
-        the first files are known again, of groups without a bad file the next ones."""
-        self.made = {of: self.made[of] for of in self.made if self.graph.has(of)}
-        known = {key: [of.key for of in files] for key, files in self.graph.partitions.items()}
-        begun = {key: [of.key for of in raw.files] for key, raw in self.partitions.items()}
-        stay = {key: of for key, of in self.partitions.items() if known.get(key) == begun[key]}
-        self.partitions = stay
-        self.tried &= known.keys()
-        done = {*self.partitions, *(of.name for of in self.failed)}
-        new = [] if self.is_share else [key for key in known if key not in done]
-        yield from self._begin(self._wanted(new))
+                # Of a limited dataset the first files are known again, of groups without a bad file
+                # the next ones.
+                self.made = {of: self.made[of] for of in self.made if self.graph.has(of)}
+                now = self.graph.partitions
+                for key, raw in [*self.partitions.items()]:
+                    if [of.key for of in now.get(key, ())] != [of.key for of in raw.files]:
+                        del self.partitions[key]
+                self.tried &= now.keys()
+                done = {*self.partitions, *(of.name for of in self.failed)}
+                new = [] if self.is_share else [key for key in now if key not in done]
+                yield from self._begin(self._wanted(new))
 
     def _hash_cut_files(self) -> None:
         """Hash the files that several workers read, while they do."""
@@ -336,34 +333,28 @@ class Build:
             return False
         if step.is_of_file:
             for of in of_all:
-                if not (yield from self._are_all_there(output.stage, of)):
+                keys = () if of.dataset else self.graph.partitions  # another was built before
+                outputs = {key: self.graph.output(of.stage, key, of.variant) for key in keys}
+                waiting = [key for key, made_from in outputs.items() if not made_from.is_made]
+                if waiting and self.failed:
+                    error = MissingOutputError(
+                        where=f"{self.graph.dataset.name}: {output.stage}",
+                        expected=f"the {of.stage} of all {len(outputs):,} partitions{of.why_all}",
+                        found=f"none of {first_five(waiting)}",
+                        remedy=of.remedy,
+                    )
+                    yield self._failure(output.stage, "all files", error)
+                if waiting:
                     return False
             return True
         if of_all and self.failed:
             return False
-        keys = self.graph.partitions if self.only is not None and self.asked is None else ()
         return all(
             self.graph.output(of.stage, key, of.variant).is_made
             and not self.graph.lacks_tokens(self.graph.tokens(key))
-            for of in of_all
-            for key in keys
+            for of in (of_all if self.only is not None and self.asked is None else ())
+            for key in self.graph.partitions
         )
-
-    def _are_all_there(self, stage: str, of: Input) -> Generator[StageFailure, None, bool]:
-        """Return whether the outputs of all partitions are there; what is missing is reported once,
-        and not for every file."""
-        partitions = () if of.dataset else self.graph.partitions  # another was built before
-        outputs = {key: self.graph.output(of.stage, key, of.variant) for key in partitions}
-        waiting = [key for key, output in outputs.items() if not output.is_made]
-        if waiting and self.failed:
-            error = MissingOutputError(
-                where=f"{self.graph.dataset.name}: {stage}",
-                expected=f"the {of.stage} of all {len(partitions):,} partitions{of.why_all}",
-                found=f"none of {first_five(waiting)}",
-                remedy=of.remedy,
-            )
-            yield self._failure(stage, "all files", error)
-        return not waiting
 
     def _load_engine(self, keys: Sequence[str], pool: Pool) -> StageResult | None:
         """Make the tokenizer and load its engine, or start the processes that will need it, while

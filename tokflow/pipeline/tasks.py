@@ -24,7 +24,6 @@ from tokflow.store.atomic import NewFolders
 from tokflow.store.integrity import ReadAgainError, Reading
 from tokflow.store.manifest import is_complete
 from tokflow.store.requests import AT_ONCE
-from tokflow.store.store import Store
 from tokflow.tokenizers.engines.gate import EngineDiffersError, GatedEngine
 from tokflow.tokens.encoder import engine_for
 from tokflow.tokens.shard_files import may_have_segments
@@ -97,10 +96,17 @@ def make_outputs(
             yield output, error
             continue
         yield output, result_of(graph, output, is_new=False)
-    if missing and _are_small(graph, missing):
+    sizes = {of: bytes_read(graph, of) for of in missing}
+    num_bytes = sum(sizes.values())
+    is_quick = is_small(num_bytes, num_outputs=len(missing))
+    if is_quick and num_bytes > SMALL_BYTES_OF_SLOW_ENGINES and missing[0].step.has_engine:
+        is_quick = not graph.dataset.documents.transform or num_bytes <= SMALL_BYTES_OF_TRANSFORMS
+        with suppress(TokflowError):  # of which each output tells
+            is_quick = is_quick and engine_of(graph).name in FAST_ENGINES
+    if is_quick:
         pool = InProcess()
     else:
-        missing.sort(key=lambda of: -of.step.largest_task(of, bytes_read(graph, of)))
+        missing.sort(key=lambda of: -of.step.largest_task(of, sizes[of]))
     again = []
     for output, result in _make(graph, missing, pool, advance):
         if isinstance(result, ReadAgainError):
@@ -114,19 +120,6 @@ def make_outputs(
 def is_small(num_bytes: int, *, num_outputs: int) -> bool:
     """Return whether a fast engine is done with outputs before other processes have started."""
     return num_bytes + num_outputs * BYTES_OF_OUTPUT <= SMALL_BYTES
-
-
-def _are_small(graph: BuildGraph, missing: Sequence[Output]) -> bool:
-    """Return whether other processes would not be worth their start."""
-    num_bytes = sum(bytes_read(graph, output) for output in missing)
-    if not is_small(num_bytes, num_outputs=len(missing)):
-        return False
-    if num_bytes > SMALL_BYTES_OF_SLOW_ENGINES and missing[0].step.has_engine:
-        if graph.dataset.documents.transform and num_bytes > SMALL_BYTES_OF_TRANSFORMS:
-            return False
-        with suppress(TokflowError):  # of which each output tells
-            return engine_of(graph).name in FAST_ENGINES
-    return True
 
 
 def engine_of(graph: BuildGraph) -> GatedEngine:
@@ -238,6 +231,13 @@ def _with_manifests(made: Iterable[Made]) -> Iterator[Made]:
     """Yield them in order, when the manifests and logs of what other machines have made are on this
     disk: each takes as long as a server's answer, so that several are fetched at once."""
     waiting: deque[tuple[Made, Future[None]]] = deque()
+
+    def fetch(tasks: Sequence[Task]) -> None:
+        store, folders = tasks[0].store, [task.folder for task in tasks]
+        with suppress(TokflowError):  # the reader retries and reports
+            store.look_for(folders)
+            store.fetch_runs(folders)
+
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for each in made:
             # Segments are joined where they were made.
@@ -245,22 +245,13 @@ def _with_manifests(made: Iterable[Made]) -> Iterator[Made]:
             if not (away or waiting):
                 yield each
                 continue
-            waiting.append((each, threads.submit(_fetch_logs, away)))
+            waiting.append((each, threads.submit(fetch, away)))
             while len(waiting) > AT_ONCE or (waiting and waiting[0][1].done()):
                 wait([waiting[0][1]])
                 yield waiting.popleft()[0]
         for each, fetching in waiting:
             wait([fetching])
             yield each
-
-
-def _fetch_logs(tasks: Sequence[Task]) -> None:
-    """Fetch manifests and logs; failures are ignored, since the reader retries and reports."""
-    store: Store = tasks[0].store
-    folders = [task.folder for task in tasks]
-    with suppress(TokflowError):
-        store.look_for(folders)
-        store.fetch_runs(folders)
 
 
 def _together(tasks: Iterable[Task]) -> Iterator[list[Task]]:
