@@ -11,13 +11,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from tokflow.errors import ConfigError, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
-from tokflow.pipeline.plan import PlannedOutput
 from tokflow.pipeline.project import project_root
 from tokflow.shown import printable
 from tokflow.store.atomic import new_file
@@ -25,12 +24,10 @@ from tokflow.store.atomic import new_file
 if TYPE_CHECKING:
     from tokflow.components import RecordedBuild
 
-Outputs: TypeAlias = Iterable[Output | PlannedOutput]
-
 RECORDED_NAME = "recorded.json"
 
 
-def is_recorded(dataset: Dataset, outputs: Outputs) -> bool:
+def is_recorded(dataset: Dataset, outputs: Iterable[Output]) -> bool:
     """Return whether Dagster has recorded exactly these outputs."""
     note = _note(outputs)
     try:
@@ -40,7 +37,7 @@ def is_recorded(dataset: Dataset, outputs: Outputs) -> bool:
     return bool(fields == note and Path(note["instance"]).is_dir())
 
 
-def note_recorded(dataset: Dataset, outputs: Outputs) -> None:
+def note_recorded(dataset: Dataset, outputs: Iterable[Output]) -> None:
     """Note that Dagster has recorded these outputs, all of a dataset, and that all checks
     passed."""
     with new_file(dataset.folder / RECORDED_NAME) as temporary:
@@ -48,12 +45,7 @@ def note_recorded(dataset: Dataset, outputs: Outputs) -> None:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def forget_recorded(dataset: Dataset) -> None:
-    """Delete the note, so that the next run builds and checks again."""
-    (dataset.folder / RECORDED_NAME).unlink(missing_ok=True)
-
-
-def _note(outputs: Outputs) -> dict[str, str]:
+def _note(outputs: Iterable[Output]) -> dict[str, str]:
     """Return the note: Dagster's folder, which is the same with DAGSTER_HOME set to the project and
     without it, and a digest of the outputs."""
     names = sorted(f"{of.stage}/{of.name} {of.fingerprint}" for of in outputs)

@@ -38,7 +38,7 @@ from tokflow.errors import ConfigError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
-from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan, proposed_group
+from tokflow.pipeline.plan import Plan, make_plan, proposed_group
 from tokflow.pipeline.raw_files import FileShare, check_first_columns
 from tokflow.pipeline.results import BuildResult, Reporter
 from tokflow.pools import SMALL_BYTES, Workers, get_ready, is_local, num_jobs
@@ -107,7 +107,14 @@ def main(
     )
     run = _run
     if shard is not None:
-        run = partial(_run_share, share=_read_share(shard, partitions, recheck=recheck))
+        run = partial(_run_share, share=(share := FileShare.read(shard)))
+        if beside := "--partition" if partitions else "--recheck" if recheck else None:
+            raise ConfigError(
+                where="--shard",
+                expected="a share of all raw files, which are checked when all shares are done",
+                found=f"{share} and {beside}",
+                remedy="leave one out; `tokflow verify` checks any outputs",
+            )
     broken: dict[str, ConfigError] = {}
     datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)
     documents: list[dict[str, Any]]
@@ -141,18 +148,6 @@ class _Asked:
     recheck: bool
     force: bool
     json: bool
-
-
-def _read_share(shard: str, partitions: Words, *, recheck: bool) -> FileShare:
-    share = FileShare.read(shard)
-    if beside := "--partition" if partitions else "--recheck" if recheck else None:
-        raise ConfigError(
-            where="--shard",
-            expected="a share of all raw files, which are checked when all shares are done",
-            found=f"{share} and {beside}",
-            remedy="leave one out; `tokflow verify` checks any outputs",
-        )
-    return share
 
 
 def _run_share(
@@ -202,7 +197,7 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
     if is_done and asked.in_dagster and not is_partial:
         from tokflow.cli.recorded import is_recorded
 
-        is_done = is_recorded(dataset, plan.own)
+        is_done = is_recorded(dataset, [of.output for of in plan.own])
     if is_done:
         from tokflow.pipeline.gc import drop_tokens
         from tokflow.record.beside import write_cards
@@ -228,10 +223,10 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
         check_room(plan)
     built, problems = _build(plan, asked)
     if asked.in_dagster:
-        from tokflow.cli.recorded import forget_recorded, note_recorded
+        from tokflow.cli.recorded import RECORDED_NAME, note_recorded
 
-        if built.failed or problems:
-            forget_recorded(dataset)
+        if built.failed or problems:  # the next run builds and checks again
+            (dataset.folder / RECORDED_NAME).unlink(missing_ok=True)
         elif not is_partial:
             note_recorded(dataset, [made.output for made in built.made])
     document = _document(dataset, built) | {"problems": problems}
@@ -338,7 +333,7 @@ def _document(dataset: Dataset, found: Plan | BuildResult) -> dict[str, Any]:
     document = {"dataset": dataset.name, "num_files": found.num_files, "left_out": found.left_out}
     if isinstance(found, Plan):
         document |= {"notices": found.totals.notices(), "failed": [], "problems": []}
-        outputs = [_output(planned, is_new=False) for planned in found.planned]
+        outputs = [_output(planned.output, is_new=False) for planned in found.planned]
         return {**document, "num_new": 0, "seconds": 0.0, "outputs": outputs}
     from tokflow.pipeline.describe import statistics_of
 
@@ -362,7 +357,7 @@ def _document(dataset: Dataset, found: Plan | BuildResult) -> dict[str, Any]:
     }
 
 
-def _output(output: Output | PlannedOutput, *, is_new: bool) -> dict[str, Any]:
+def _output(output: Output, *, is_new: bool) -> dict[str, Any]:
     return {
         "stage": output.stage,
         "name": output.name,

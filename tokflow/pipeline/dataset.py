@@ -35,7 +35,7 @@ from tokflow.split.permutation import ShuffleConfig
 from tokflow.split.rule import PartConfig, Share, SplitConfig, with_parts
 from tokflow.split.stage import MIXED_SPLIT
 from tokflow.stage import Stage, stages_giving
-from tokflow.store.config import Config, Listed, expanded, relocated, said_of, within
+from tokflow.store.config import Config, Listed, expanded, naming, relocated, within
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import open_store
 from tokflow.store.urls import hub_url, is_url
@@ -258,20 +258,14 @@ class Dataset(Config):
         if self.documents.is_chat:
             _check_chats(self.documents, self.split, self.tokenizer)
         if self.attributes:
-            try:
+            with naming("attributes", within):
                 self.of(DeclaredAttributes).check(self.documents)
-            except ConfigError as error:
-                raise within("attributes", error) from None
         self.exclude.check_over(self.documents)
         if self.select.expression.strip():
-            try:
+            with naming("select"):
                 self.select.over(self)
-            except ConfigError as error:
-                raise said_of("select", error) from None
-        try:
+        with naming("strata", within):
             self.strata.over(self)
-        except ConfigError as error:
-            raise within("strata", error) from None
         selecting = [of.name for of in stages_giving(self, "selection")]
         if self.split.scope == "dataset" and len(selecting) > 1:
             raise ConfigError(
@@ -280,10 +274,8 @@ class Dataset(Config):
                 found=f"dataset, with {' and '.join(selecting)}",
                 remedy="set split.scope: file, or leave one of them out",
             )
-        try:
+        with naming("packing", within):
             object.__setattr__(self, "packing", self.packing.for_parts(self.parts))
-        except ConfigError as error:
-            raise within("packing", error) from None
         check_exports(
             self.of(DeclaredExports),
             has_eos=self.tokenizer.eos == "last",
@@ -315,10 +307,8 @@ class Dataset(Config):
             documents = documents.model_copy(update={"chat_template": template})
         moved = self.model_copy(update={"store": own, "documents": documents})
         moved._base = base
-        try:
+        with naming(where):
             named = tuple(with_names(export, moved.names) for export in self.exports)
-        except ConfigError as error:
-            raise relocated(error, f"{where}: {error.where}") from None
         object.__setattr__(moved, "exports", named)
         return moved
 

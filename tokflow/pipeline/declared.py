@@ -82,13 +82,26 @@ def find_declarations(project: Project) -> list[Declaration]:
         replace(of, name=of.where) if of.error and dagster_name(of.name) in known else of
         for of in found
     ]
-    executor = next((of for of in found if of.attributes.get("executor") is not None), None)
-    return [
-        replace(of, error=_clash(alike))
-        if len(alike := _alike(of, found)) > 1
-        else replace(of, error=of.error or _other_executor(of, executor))
-        for of in found
-    ]
+    first = next((of for of in found if of.attributes.get("executor") is not None), None)
+    checked = []
+    for of in found:
+        error, executor = of.error, of.attributes.get("executor")
+        if len(alike := _alike(of, found)) > 1:
+            names = list(dict.fromkeys(of.name for of in alike))
+            datasets = "datasets" if len(names) > 1 else "dataset"
+            where = f"{datasets} {' and '.join(map(repr, names))}"
+            places = " and ".join(of.where for of in alike)
+            error = _error(where, NAMES_DIFFER, places, "rename all but one of them")
+        elif error is None and first and executor not in (None, first.attributes["executor"]):
+            error = _error(
+                f"{of.where}: executor",
+                f"{first.attributes['executor']!r}, as in {first.where}, since a code location "
+                "has one executor",
+                repr(executor),
+                "name the same in both, or leave it out of one",
+            )
+        checked.append(replace(of, error=error))
+    return checked
 
 
 def is_first(declaration: Declaration, declarations: Sequence[Declaration]) -> bool:
@@ -169,33 +182,6 @@ def declared_in(path: Path) -> Iterator[Declaration]:
         is_bare = "name" in fields or "datasets" in fields  # with attributes of its documents
         is_component = "type" in fields or ("attributes" in fields and not is_bare)
         yield from declared_by(document, fields, index=index, is_component=is_component)
-
-
-def _clash(declarations: Sequence[Declaration]) -> ConfigError:
-    """Return the error of datasets whose names are the same for Dagster."""
-    names = list(dict.fromkeys(of.name for of in declarations))
-    return ConfigError(
-        where=f"datasets {' and '.join(map(repr, names))}"
-        if len(names) > 1
-        else f"dataset {names[0]!r}",
-        expected=NAMES_DIFFER,
-        found=" and ".join(of.where for of in declarations),
-        remedy="rename all but one of them",
-    )
-
-
-def _other_executor(declaration: Declaration, first: Declaration | None) -> ConfigError | None:
-    """Return an error if the executor differs from that of the first dataset with one."""
-    executor = declaration.attributes.get("executor")
-    if executor is None or first is None or executor == first.attributes["executor"]:
-        return None
-    return ConfigError(
-        where=f"{declaration.where}: executor",
-        expected=f"{first.attributes['executor']!r}, as in {first.where}, since a code location "
-        "has one executor",
-        found=repr(executor),
-        remedy="name the same in both, or leave it out of one",
-    )
 
 
 def load_datasets(path: Path, *, store: str | Path | Store | None = None) -> list[Dataset]:
@@ -288,8 +274,9 @@ def as_declared_now(datasets: Sequence[Dataset]) -> Iterator[tuple[Dataset, Conf
 def _with_sources(
     declaration: Declaration, store: Store | Path | str | None
 ) -> tuple[dict[str, Any], tuple[Dataset, ...]]:
-    """Return the attributes of a mixture completed from its sources, and the source datasets in the
-    order of the YAML. `store` overrides that of the sources.
+    """Return the attributes of a mixture completed from its sources, with the tokenizer of the
+    first and the parts and columns of all, and the source datasets in the order of the YAML.
+    `store` overrides that of the sources.
 
     Raises: ConfigError, also for a section that the sources have, and for a source that is a
     mixture or has no part to be mixed.
@@ -320,26 +307,19 @@ def _with_sources(
                 expected = f"a part {part!r}, which is mixed"
                 remedy = "name another by `mixture.part`, or add it to its split"
                 raise _error(place, expected, ", ".join(dataset.split.parts), remedy)
-    sections = _sections(config, found)
-    return {**sections, **attributes, "mixture": config}, tuple(found.values())
-
-
-def _sections(config: MixtureConfig, datasets: Mapping[str, Dataset]) -> dict[str, Any]:
-    """Return the sections that a mixture takes from its sources: the tokenizer of the first, and
-    the parts and columns of all.
-
-    Its documents are shuffled unless `shuffle` says otherwise, for they come source by source.
-    """
-    sources = [*datasets.values()]
+    sources = (*found.values(),)
     parts = {name: None for of in sources for name in (*config.parts, *of.split.parts)}
     columns = (name for of in sources for name in of.documents.columns)
     in_order = sorted(config.sources, key=lambda source: f"{source}/")  # as exports have them
-    kept = (name for of in in_order for name in datasets[dataset_of(of)].documents.keep_columns)
-    documents = {"text": [*dict.fromkeys(columns)], "keep_columns": [*dict.fromkeys(kept)]}
-    sections: dict[str, Any] = {"shuffle": {"documents": "dataset"}, "documents": documents}
-    sections["raw"] = {"files": [*config.sources]}
-    sections["tokenizer"] = sources[0].tokenizer.model_dump()
-    return {**sections, "split": {"parts": {name: {"files": "*"} for name in parts}}}
+    kept = (name for of in in_order for name in found[dataset_of(of)].documents.keep_columns)
+    sections: dict[str, Any] = {
+        "raw": {"files": [*config.sources]},
+        "documents": {"text": [*dict.fromkeys(columns)], "keep_columns": [*dict.fromkeys(kept)]},
+        "tokenizer": sources[0].tokenizer.model_dump(),
+        "split": {"parts": {name: {"files": "*"} for name in parts}},
+        "shuffle": {"documents": "dataset"},  # else they come source by source
+    }
+    return {**sections, **attributes, "mixture": config}, sources
 
 
 def source_of(name: str, config: str | None, mixture: Declaration, *, where: str) -> Declaration:

@@ -4,14 +4,13 @@ Some are imported on first use otherwise, and none may start a thread. That proc
 nothing but modules to import, so this one acts there when it is imported, and nowhere else.
 """
 
-from tokflow.pools.local import be_fork_server, is_fork_server
+from tokflow.pools.local import be_fork_server
 
-if is_fork_server():
-    be_fork_server(
-        "tokflow.pipeline.tasks",
-        "tokflow.documents.formats.arrow",
-        "tokflow.documents.formats.jsonl",
-        "pyarrow.parquet",
-        "gigatoken",
-        "tokenizers",
-    )
+be_fork_server(
+    "tokflow.pipeline.tasks",
+    "tokflow.documents.formats.arrow",
+    "tokflow.documents.formats.jsonl",
+    "pyarrow.parquet",
+    "gigatoken",
+    "tokenizers",
+)

@@ -15,7 +15,6 @@ from tokflow.pipeline.raw_files import (
     NAME_OR_RUN,
     LimitedFiles,
     grouped_files,
-    is_read_at_once,
     list_files,
     unknown_key,
 )
@@ -226,6 +225,11 @@ class BuildGraph:
         self, sources: Sequence[RawSource], progress: Progress | None = None
     ) -> dict[str, RawFile]:
         """Return raw files by their keys, fetched if remote. Raises: RawFileError."""
+        ends_early = self.dataset.documents.limit.ends_early
+        # Tokens are made of all that is in them, nothing reads them before, or was built of them.
+        is_read_at_once = not (self.store.is_cached or ends_early)
+        is_read_at_once &= self.dataset.tokenizer.kind != "trained"
+        is_built = any((self.folder / of.path).is_dir() for of in (TOKENIZER, TOKENS))
         return read_raw_files(
             sources,
             store=self.folder,
@@ -233,8 +237,8 @@ class BuildGraph:
             progress=progress,
             offline=self.offline,
             rehash=self.rehash,
-            as_read=self.dataset.documents.limit.ends_early,
-            reads_once=self.reads_once and is_read_at_once(self.dataset),
+            as_read=ends_early,
+            reads_once=self.reads_once and is_read_at_once and not is_built,
         )
 
     def outputs(

@@ -24,7 +24,7 @@ from tokflow.split.mixture import (
     plan_parts,
 )
 from tokflow.split.stage import SPLIT
-from tokflow.store.config import relocated
+from tokflow.store.config import naming
 from tokflow.strata.stage import parts_within
 from tokflow.tokenizers.tokenizer import Encoding
 from tokflow.tokens.shard import TokenShard
@@ -204,10 +204,8 @@ class MixturePlan:
         sources cannot be mixed so, which begins with `where`."""
         self._config, self._sizes = config, sizes
         self._available = total_tokens(sizes, parts)
-        try:
+        with naming(where):
             self._planned = plan_parts(config, self._available)
-        except ConfigError as error:
-            raise relocated(error, f"{where}: {error.where}") from None
 
     @cached_property
     def _tokens(self) -> dict[str, dict[str, int]]:

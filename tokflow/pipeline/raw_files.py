@@ -1,8 +1,7 @@
 """The current raw files of a dataset: listed, grouped and identified, up to a limit of all."""
 
 import fnmatch
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -18,11 +17,9 @@ from tokflow.raw import LeftOut, Listing, RawSource, list_raw, partitions_of
 from tokflow.shown import counted, redact
 from tokflow.split.permutation import ShuffleConfig, document_keys
 from tokflow.split.rule import SplitConfig, part_of_file
-from tokflow.store.config import relocated
-from tokflow.tokenizers.stage import TOKENIZER
+from tokflow.store.config import naming
 from tokflow.tokens.shard import Origins
 from tokflow.tokens.shard_files import is_large
-from tokflow.tokens.stage import TOKENS
 
 
 def list_files(dataset: Dataset) -> Listing:
@@ -31,7 +28,7 @@ def list_files(dataset: Dataset) -> Listing:
     Raises: ConfigError, also for a file of no format that documents are read from, and for a part
     of the split that takes files of which there is none.
     """
-    with _naming(dataset):
+    with naming(f"dataset {dataset.name!r}"):
         found = list_raw(dataset.raw, base=dataset.base, store=dataset.folder)
         for key, source in found.sources.items():
             format_of(Path(source.url if source.is_local else key), dataset.documents)
@@ -45,7 +42,7 @@ def grouped_files(dataset: Dataset, listing: Listing) -> dict[str, tuple[RawSour
     Raises: ConfigError where they cannot be grouped as `raw.group` says.
     """
     sources = listing.sources
-    with _naming(dataset):
+    with naming(f"dataset {dataset.name!r}"):
         return partitions_of(
             sources,
             dataset.raw.group,
@@ -76,17 +73,6 @@ def check_first_columns(
             return
     if errors:
         raise errors[0]
-
-
-def is_read_at_once(dataset: Dataset) -> bool:
-    """Return whether nothing of a dataset was built here, and its tokens are made of all that is in
-    its raw files, which nothing reads before."""
-    return (
-        not dataset.store.is_cached
-        and dataset.tokenizer.kind != "trained"
-        and not dataset.documents.limit.ends_early
-        and not any((dataset.folder / of.path).is_dir() for of in (TOKENIZER, TOKENS))
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +139,6 @@ def unknown_key(key: str, known: Collection[str], listing: Listing, *, name: str
         remedy="put the file back, or name one that `tokflow plan` lists; the job "
         f"{name}_scan removes partitions without a file",
     )
-
-
-@contextmanager
-def _naming(dataset: Dataset) -> Iterator[None]:
-    """Add the dataset's name to errors about its fields, since a YAML can have several."""
-    try:
-        yield
-    except ConfigError as error:
-        raise relocated(error, f"dataset {dataset.name!r}: {error.where}") from error.__cause__
 
 
 def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:

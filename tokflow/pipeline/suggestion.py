@@ -206,7 +206,13 @@ def _look(path: Path, text: str | None) -> _Found | None:
     """Return how to read a file; None if no column has text."""
     likely = likely_fields(path, DocumentsConfig())
     if format_of(path, DocumentsConfig()) == "txt":
-        return _Found(_of_txt(path) | likely, [], [])
+        start = next(read_blocks(path, block_bytes=1_000_000), b"")
+        of_txt = {"document_per": "line" if path.stat().st_size > LARGE_TXT_BYTES else "file"}
+        if len(texts_between := start.split(END_OF_TEXT.encode())) > 1:
+            has_line = all(after[:1] in (b"\n", b"") for after in texts_between[1:])
+            separator = f"{END_OF_TEXT}\n" if has_line else END_OF_TEXT
+            of_txt = {"document_per": "separator", "separator": separator}
+        return _Found(of_txt | likely, [], [])
     _, texts, chats = columns_of(path, DocumentsConfig(**likely))
     records = first_records(path, DocumentsConfig(**likely)) if text is None else []
     if (of_chats := chat_fields(records, path)) is not None:
@@ -275,19 +281,6 @@ def _characters(path: Path, text: str, likely: Mapping[str, Any]) -> int:
     if is_text and not count.num_characters and count.has_bad_utf8:
         _read_all([path], DocumentsConfig(text=text, **likely))
     return count.num_characters
-
-
-def _of_txt(path: Path) -> dict[str, Any]:
-    start = next(read_blocks(path, block_bytes=1_000_000), b"")
-    mark = END_OF_TEXT.encode()
-    if mark in start:
-        has_line = all(after[:1] in (b"\n", b"") for after in start.split(mark)[1:])
-        return {
-            "document_per": "separator",
-            "separator": f"{END_OF_TEXT}\n" if has_line else END_OF_TEXT,
-        }
-    is_large = path.stat().st_size > LARGE_TXT_BYTES
-    return {"document_per": "line" if is_large else "file"}
 
 
 def _read_all(paths: Sequence[Path], config: DocumentsConfig) -> None:

@@ -337,18 +337,15 @@ def start_fork_server() -> bool:
     return CAN_FORK
 
 
-def is_fork_server() -> bool:
-    """Return whether this process is the fork server."""
-    return _IS_FORK_SERVER in os.environ
-
-
 def be_fork_server(*modules: str) -> None:
-    """Import modules in the fork server, with no thread.
+    """Import modules in the fork server, with no thread; in other processes do nothing.
 
     It hears neither of Ctrl-C, while it imports, nor that it is to end, for whoever tells a group
     of processes means those that work: it ends after them. One that cannot be imported is left to
     the workers that need it, and report it.
     """
+    if _IS_FORK_SERVER not in os.environ:
+        return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))

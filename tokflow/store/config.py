@@ -5,8 +5,8 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -234,6 +234,16 @@ def within(outer: str, error: TokflowError) -> ConfigError:
     """Return the error of a field in `outer`, of which its `where` is relative."""
     dot = "." if outer and error.where and not error.where.startswith("[") else ""
     return relocated(error, f"{outer}{dot}{error.where}")
+
+
+@contextmanager
+def naming(outer: str, put: Callable[[str, TokflowError], ConfigError] = said_of) -> Iterator[None]:
+    """Let each ConfigError of the block say that it is of something in `outer`, by `said_of` or
+    `within`."""
+    try:
+        yield
+    except ConfigError as error:
+        raise put(outer, error) from error.__cause__
 
 
 def explained(

@@ -7,6 +7,7 @@ import signal
 import socket
 import uuid
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -20,7 +21,7 @@ from tokflow.pipeline.run import build_dataset
 from tokflow_tests.cli.commands import refused, run
 from tokflow_tests.cli.test_imports import BY_PARQUET, HEAVY, modules_of, other_formats
 from tokflow_tests.projects import declare_in, load_declared, make_project
-from tokflow_tests.tiny import SMALL, TEXTS, declare_small, write_raw
+from tokflow_tests.tiny import FEW_TEXTS, SMALL, TEXTS, declare_small, write_raw, write_yaml
 
 
 def project_with(folder: Path) -> Path:
@@ -173,7 +174,7 @@ def test_a_note_is_of_these_outputs_in_this_instance(
 ):
     dataset = declare_small(tmp_path, exports=["bin"])
     build_dataset(dataset)
-    outputs = make_plan(dataset).planned
+    outputs = [of.output for of in make_plan(dataset).planned]
     assert not is_recorded(dataset, outputs)
 
     note_recorded(dataset, outputs)
@@ -196,3 +197,38 @@ def test_a_run_that_is_told_to_end_does_and_dagster_knows(
     assert result.stderr == "error: interrupted; finished outputs stay, run again to go on\n"
     assert result.exit_code == 143
     assert runs(first_run[0])[0].status.value == "FAILURE"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_told_to_end_leaves_nothing_half_written(
+    number: signal.Signals, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    written: list[Path] = []
+
+    def write(_: Any, share: None, folder: Path, progress: Any) -> None:
+        written.append(folder / "tokens.bin")
+        written[-1].write_bytes(b"half")
+        signal.raise_signal(number)
+
+    monkeypatch.setattr("tokflow.tokens.stage.TokensWriter.write", write)
+    write_raw(tmp_path, {"a.jsonl": FEW_TEXTS})
+
+    result = run("run", "--config", write_yaml(tmp_path))
+
+    assert len(written) == 1
+    assert result.stderr == "error: interrupted; finished outputs stay, run again to go on\n"
+    assert result.exit_code == status
+    assert not list(tmp_path.rglob("tokens.bin"))
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_is_told_to_end_while_it_is_imported_says_so(
+    number: signal.Signals, status: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.cli.app.import_module", lambda _: signal.raise_signal(number))
+
+    result = run("formats")
+
+    assert result.stderr == "error: interrupted; finished outputs stay, run again to go on\n"
+    assert result.exit_code == status

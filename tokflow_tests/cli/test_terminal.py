@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 from pathlib import Path
@@ -5,14 +6,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tokflow.cli import terminal
+from tokflow.cli import progress, terminal
+from tokflow.cli.progress import Bars
 from tokflow.cli.terminal import (
     print_error,
     print_styled,
     print_table,
 )
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
+from tokflow_tests.tiny import TEXTS, declare_small, load_dataset, write_raw, write_yaml
 
 
 def test_a_run_and_a_plan_name_what_a_pattern_matches_and_is_not_read(tmp_path: Path):
@@ -88,3 +92,33 @@ def test_a_name_that_would_turn_text_around_is_escaped_in_all_that_is_printed(tm
     printed = run("plan", "--config", config, "--json").stdout
     assert "\u202e" not in printed
     assert f"raw/pipe{name}" in json.loads(printed)["datasets"][0]["left_out"][0]["path"]
+
+
+def test_bars_hear_of_the_whole_build(config: Path, capsys: pytest.CaptureFixture[str]):
+    dataset = load_dataset(config)
+
+    with Bars(make_plan(dataset)) as bars:
+        built = build_dataset(dataset, reporter=bars)
+
+    assert built.num_new == 13
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if line] == [
+        "tokenizer",
+        "tokens",
+        "split",
+        "sequences",
+        "export",
+    ]
+    assert "193 B of 193 B" in lines[1]
+
+
+def test_the_bar_of_a_compressed_file_takes_its_text_for_four_times_as_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "it is said again"}\n'))
+    plan = make_plan(declare_small(tmp_path, raw={"files": "raw/*.gz"}))
+
+    assert progress.raw_per_text(plan) == 1.0  # a small file is not asked
+    monkeypatch.setattr(progress, "LARGE_BYTES", 1)
+    assert progress.raw_per_text(plan) == 0.25

@@ -1,16 +1,26 @@
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from tokflow.errors import ConfigError, ForeignOutputError
+from tokflow.pipeline import raw_files
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow.pipeline.status import file_statuses
+from tokflow.pipeline.status import FileStatus, file_statuses
+from tokflow.store import manifest
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.calls import num_calls
+from tokflow_tests.cli.commands import run
 from tokflow_tests.outputs import content, edit_manifest
-from tokflow_tests.tiny import TEXTS, declare, declare_small, write_raw
+from tokflow_tests.pipeline.test_mixture import declare_mixture
+from tokflow_tests.tiny import TEXTS, TINY, build, declare, declare_small, write_raw, write_texts
 
 NAMED = {"parts": {"train": {"characters": 10}, "validation": {"start": 12}}}
 
@@ -246,3 +256,185 @@ def test_files_that_wait_for_the_tokens_of_one_do_not_look_at_all_others_each(tm
         calls[num] = num_calls(lambda: make_plan(dataset)) / num  # noqa: B023
 
     assert calls[24] < calls[6]
+
+
+def statuses(folder: Path, **fields: object) -> dict[str, FileStatus]:
+    return {of.key: of for of in file_statuses(make_plan(declare_small(folder, **fields)))}
+
+
+def test_a_built_file_has_the_counts_and_the_time_of_its_tokens(tmp_path: Path):
+    build(declare_small(tmp_path))
+
+    found = statuses(tmp_path)["a.jsonl"]
+
+    counts = found.num_documents, found.num_tokens, found.bytes_per_token
+    assert (found.state, found.reason, counts) == ("built", "", (4, 29, round(25 / 29, 4)))
+    (manifest,) = (tmp_path / "store/small/tokens/a.jsonl").glob("*/_tokflow/manifest.json")
+    assert found.built_at is not None
+    assert found.built_at.timestamp() == pytest.approx(manifest.stat().st_mtime)
+
+
+def test_a_file_that_changed_is_stale_and_keeps_the_counts_of_what_was_built(tmp_path: Path):
+    build(declare_small(tmp_path))
+    write_texts(tmp_path / "raw" / "b.jsonl", ["other"])
+    write_texts(tmp_path / "raw" / "new.jsonl", ["more"])
+
+    found = statuses(tmp_path)
+
+    assert {key: of.state for key, of in found.items()} == {
+        "a.jsonl": "built",
+        "b.jsonl": "stale",
+        "new.jsonl": "new",
+        "sub/c.jsonl": "built",
+    }
+    assert found["b.jsonl"].reason == "tokens: file changed (b.jsonl)"
+    assert (found["b.jsonl"].num_documents, found["b.jsonl"].num_tokens) == (4, 23)
+
+
+def test_a_change_of_a_later_stage_leaves_its_tokens_and_says_which_stage(tmp_path: Path):
+    build(declare_small(tmp_path))
+
+    found = statuses(tmp_path, packing={"sequence_length": 16})
+
+    reason = "sequences: config changed (sequence_length: 8 to 16)"
+    assert {(of.state, of.reason) for of in found.values()} == {("stale", reason)}
+
+
+def test_a_file_whose_build_failed_says_the_message(tmp_path: Path):
+    build(declare_small(tmp_path))
+    (tmp_path / "raw" / "a.jsonl").write_text('{"text": 5}\n')
+    assert build_dataset(declare_small(tmp_path)).failed
+
+    found = statuses(tmp_path)
+
+    assert found["a.jsonl"].state == "failed"
+    assert "expected" in found["a.jsonl"].reason
+    assert found["a.jsonl"].num_tokens == 29  # of the last build that was well
+    assert found["sub/c.jsonl"].state == "built"
+
+
+def test_a_mixture_has_the_files_of_its_sources(tmp_path: Path):
+    mixture = declare_mixture(
+        tmp_path, {"sources": {"code": {"epochs": 1}, "prose": {"epochs": 1}}}
+    )
+    build(mixture)
+    write_texts(tmp_path / "prose" / "e.jsonl", ["more"])
+
+    found = {of.key: (of.state, of.num_tokens) for of in file_statuses(make_plan(mixture))}
+
+    assert found == {
+        "code/a.jsonl": ("stale", 12),
+        "code/b.jsonl": ("stale", 6),
+        "prose/c.jsonl": ("stale", 80),
+        "prose/d.jsonl": ("stale", 10),
+        "prose/e.jsonl": ("new", None),
+    }
+
+
+FILES = {"a.jsonl": ["one"], "b.jsonl": ["two"], "c.jsonl": ["three"]}
+EXPORTS = ["bin", "parquet", "pickle"]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Return how often each manifest is read, and how often raw files are looked for."""
+    counts: Counter[str] = Counter()
+    parsed, list_raw = manifest._parsed, raw_files.list_raw
+
+    def counted_parsed(path: str, data: bytes) -> dict[str, Any]:
+        counts[path] += 1
+        return parsed(path, data)
+
+    def counted_list(*arguments: Any, **named: Any) -> Any:
+        counts["list_raw"] += 1
+        return list_raw(*arguments, **named)
+
+    monkeypatch.setattr(manifest, "_parsed", counted_parsed)
+    monkeypatch.setattr(raw_files, "list_raw", counted_list)
+    return counts
+
+
+def test_a_plan_and_its_build_look_for_raw_files_and_read_each_manifest_once(
+    tmp_path: Path, reads: Counter[str]
+):
+    dataset = declare(tmp_path, FILES, exports=EXPORTS)
+
+    built = build_dataset(dataset, graph=make_plan(dataset).graph)
+
+    assert len(built.made) == 1 + 3 * 3 + 3
+    assert set(reads.values()) == {1}
+    assert len(reads) == len(built.made) + 1
+
+    reads.clear()
+    assert make_plan(dataset).is_up_to_date
+    assert set(reads.values()) == {1}
+
+
+CHAT = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+
+RECORD = {"body": "a", "messages": CHAT}
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a.parquet": ({}, "column 'text', found the columns 'body', 'messages'; set documents.text"),
+    "a.arrow": ({}, "column 'text', found the columns 'body', 'messages'; set documents.text"),
+    "a.csv": ({}, "column 'text', found the columns 'body', 'messages'; set documents.text"),
+    "a.jsonl": ({}, "in 'text', found the fields 'body', 'messages'; set documents.text"),
+    "b.jsonl": ({"messages": "chat"}, "in 'chat', found the fields 'body', 'messages'; set"),
+    "c.jsonl": ({"text": "messages"}, "found chats; write `documents: {messages: messages}` in"),
+    "b.parquet": ({"text": "messages"}, "; write `documents: {messages: messages}` in place of"),
+}
+"""A file, `documents`, and what is said."""
+
+
+def write(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    table = pa.Table.from_pylist([RECORD])
+    match path.suffix:
+        case ".parquet":
+            pq.write_table(table, path)
+        case ".arrow":
+            pyarrow.feather.write_feather(table, path)
+        case ".csv":
+            path.write_text("body,messages\na,b\n")
+        case _:
+            path.write_text(f"{json.dumps(RECORD)}\n")
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_column_ends_plan_and_run_before_the_tokenizer_is_looked_for(
+    name: str, tmp_path: Path
+):
+    documents, said = WRONG[name]
+    write(tmp_path / "raw" / name)
+    tokenizer = {"kind": "file", "name": "nowhere/tokenizer.json"}
+    fields = {**TINY, "raw": {"files": "raw/*"}, "tokenizer": tokenizer, "documents": documents}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(fields))
+
+    for command in ("plan", "run"):
+        result = run(command, "--config", tmp_path / "tiny.yaml")
+
+        assert result.exit_code == 2
+        assert said in " ".join(result.stderr.split())
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_column_that_is_wrong_after_a_build_is_told_as_before_the_first(tmp_path: Path):
+    build(declare(tmp_path, {"a.jsonl": ["ab"]}))
+
+    with pytest.raises(ConfigError, match="in 'body', found the field"):
+        make_plan(declare(tmp_path, documents={"text": "body"}))
+
+
+def test_one_file_without_the_column_stops_no_other(tmp_path: Path):
+    declare(tmp_path, {"b.jsonl": ["right"]})
+    write(tmp_path / "raw/a.jsonl")
+
+    plan = make_plan(declare(tmp_path))
+
+    assert len(plan.graph.partitions) == 2
+
+
+def test_a_field_that_comes_late_is_waited_for_where_bad_records_are_set_aside(tmp_path: Path):
+    write(tmp_path / "raw/a.jsonl")
+
+    assert make_plan(declare(tmp_path, documents={"on_bad_document": "reject"})).missing

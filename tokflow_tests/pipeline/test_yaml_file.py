@@ -4,12 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import jsonschema
 import pytest
 import yaml
 
 from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS
+from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import load_datasets
-from tokflow.pipeline.yaml_file import as_template, resolve_templates
+from tokflow.pipeline.suggestion import UNSEEN, Suggestion
+from tokflow.pipeline.yaml_file import as_template, attributes_of, each_dataset, resolve_templates
+from tokflow.pipeline.yaml_schema import yaml_schema
+from tokflow.pipeline.yaml_writer import dataset_yaml
 
 DEFAULTS: dict[str, Any] = {
     "tokenizer": {"kind": "bytes", "eos": "none"},
@@ -177,3 +183,171 @@ def test_any_other_template_is_an_error_with_file_and_field(text: str, found: st
         resolved(text)
 
     assert (raised.value.where, raised.value.found) == ("a.yaml: raw.files[0]", found)
+
+
+ROOT = Path(__file__).parents[2]
+YAMLS = [*sorted(ROOT.glob("examples/**/*.yaml")), ROOT / "tokflow/defs/demo/defs.yaml"]
+UNNAMED: dict[str, Any] = {"raw": {"files": "a.txt"}, "tokenizer": {"kind": "bytes"}}
+SMALL = {"name": "small", **UNNAMED}
+
+
+@pytest.fixture(scope="module")
+def schema() -> jsonschema.Draft7Validator:
+    schema = yaml_schema()
+    jsonschema.Draft7Validator.check_schema(schema)
+    return jsonschema.Draft7Validator(schema)
+
+
+def component(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "tokflow.components.TextDataset", "attributes": attributes}
+
+
+def read(document: dict[str, Any]) -> None:
+    for where, attributes in each_dataset(attributes_of(document, where="a"), where="a"):
+        Dataset.read(attributes, where=where)
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.parent.name)
+def test_the_yamls_of_the_repository_are_taken(schema: jsonschema.Draft7Validator, path: Path):
+    for document in yaml.safe_load_all(path.read_text()):
+        schema.validate(document)
+
+
+@pytest.mark.parametrize("documents", [{"text": "body"}, {"document_per": "line"}])
+def test_what_init_writes_is_taken(schema: jsonschema.Draft7Validator, documents: dict[str, str]):
+    found = Suggestion(documents=documents, split=UNSEEN.split)
+
+    written = dataset_yaml("new", ["a.jsonl"], found, in_project=True)
+
+    schema.validate(yaml.safe_load(written))
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_format_is_taken_with_its_own_options_alone(
+    schema: jsonschema.Draft7Validator, format_: str
+):
+    for export in (format_, {"format": format_}):
+        schema.validate(SMALL | {"exports": [export]})
+    assert not schema.is_valid(SMALL | {"exports": [{"format": format_, "sise": 1}]})
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        SMALL | {"packing": {"sequence_length": "{{ env.LENGTH }}"}},
+        {"defaults": UNNAMED | {"shuffle": {"seed": 1}}, "datasets": {"a": None, "b": {}}},
+        {"datasets": {"a": UNNAMED, "b": UNNAMED | {"documents": {"text": None}}}},
+        SMALL | {"tokenizer": "gpt2", "split": {"train": 0.9, "validation": 0.1, "seed": 1}},
+        SMALL | {"split": {"parts": {"train": 0.9}, "scope": "dataset"}},
+        SMALL | {"exports": [{"format": "parquet", "shard_size": "500MB"}]},
+        SMALL | {"exports": [{"format": "parquet", "shards": 4}]},
+        {"name": "mixed", "mixture": {"sources": {"small": {"weight": 1}}}},
+    ],
+)
+def test_templates_defaults_and_mixtures_are_taken(
+    schema: jsonschema.Draft7Validator, attributes: dict[str, Any]
+):
+    schema.validate(component(attributes))
+    schema.validate(attributes)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"raw": {"file": "a.txt"}},
+        {"raw": {}},
+        {"tokenizer": {"kind": "bites"}},
+        {"packing": {"sequence_length": 0}},
+        {"packing": {"sequence_length": "long"}},
+        {"packing": {"strategy": "best"}},
+        {"split": {"parts": {"train": {"frction": 0.5}}}},
+        {"exports": ["parket"]},
+        {"exports": [{"format": "bin", "shards": 1}]},
+        {"documents": {"limit": {"characters": "many"}}},
+        {"sequence_length": 1024},
+    ],
+    ids=str,
+)
+def test_what_the_loader_refuses_is_refused(
+    schema: jsonschema.Draft7Validator, wrong: dict[str, Any]
+):
+    attributes = SMALL | wrong
+
+    assert not schema.is_valid(component(attributes))
+    assert not schema.is_valid(attributes)
+    with pytest.raises(ConfigError):
+        Dataset.read(attributes, where="test")
+    if wrong != {"raw": {}}:  # of several datasets the defaults may say the rest
+        assert not schema.is_valid({"datasets": {"a": UNNAMED | wrong}})
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"type": "tokflow.TextDataset", "attributes": SMALL},
+        component(SMALL) | {"attribute": {}},
+        {"type": "tokflow.components.TextDataset"},
+        component({"datasets": {"a": SMALL}}),
+        component({"defaults": {}}),
+        component({"datasets": {}}),
+        component({key: SMALL[key] for key in ("name", "raw")}),
+        component({key: SMALL[key] for key in ("raw", "tokenizer")}),
+    ],
+    ids=str,
+)
+def test_a_document_that_declares_nothing_whole_is_refused(
+    schema: jsonschema.Draft7Validator, document: dict[str, Any]
+):
+    assert not schema.is_valid(document)
+    with pytest.raises(ConfigError):
+        read(document)
+
+
+def attributes(text: str) -> dict[str, Any]:
+    declared = yaml.safe_load(text)
+    assert declared.pop("type") == "tokflow.components.TextDataset"
+    return declared["attributes"]
+
+
+def test_a_dataset_whose_files_are_not_there_yet_passes_the_checks():
+    text = dataset_yaml("new", ["data/raw/new/*"], UNSEEN, in_project=True)
+
+    dataset = Dataset.read(attributes(text), where="text")
+    assert dataset.raw.files == ("data/raw/new/*",)
+    assert "start at the project's folder" in " ".join(text.split("#")).replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("on", "7", "{x}", "ü", "'", '"', "null", "*.t", "&a", "a: b", "a #b", " a", "x " * 9),
+        *("a\nb", "a\x7fb", "a\x85b", "a\u2028b", "\ufeffa", "😀\x07"),
+        *("a{{b}}.jsonl", "a{%b", "{{", "{{1}}", "{{'\"\\😀\x7f", "'{{'", "a{{}}b\n"),
+    ],
+)
+def test_any_name_of_a_file_or_column_is_read_back(word: str):
+    found = Suggestion(documents={"text": word}, split=UNSEEN.split, others=(word,), chats=(word,))
+
+    text = dataset_yaml("words", [word, f"{word}2"], found, in_project=False)
+
+    read = resolve_templates(attributes(text), where="text")
+    assert read["documents"] == {"text": word}
+    assert read["raw"]["files"] == [word, f"{word}2"]
+
+
+@pytest.mark.parametrize("name", ["2024", "2024-01-01", "null", "true", "off", "1_000", "0x1F"])
+def test_any_name_of_a_dataset_is_read_back(name: str):
+    text = dataset_yaml(name, ["a.txt"], UNSEEN, in_project=True)
+
+    assert attributes(text)["name"] == name
+
+
+def test_large_numbers_are_read_back():
+    split = {"scope": "dataset", "parts": {"train": {"start": 0, "characters": 13_500_000}}}
+    found = Suggestion(documents={"document_per": "file"}, split=split, max_characters=200_000)
+
+    text = dataset_yaml("large", ["a.txt"], found, in_project=False)
+
+    assert attributes(text)["split"] == split
+    assert attributes(text)["tokenizer"]["max_characters"] == 200_000
+    assert "characters: 13_500_000" in text

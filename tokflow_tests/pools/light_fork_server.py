@@ -1,6 +1,5 @@
 """The module of a fork server that imports nothing but its tasks."""
 
-from tokflow.pools.local import be_fork_server, is_fork_server
+from tokflow.pools.local import be_fork_server
 
-if is_fork_server():
-    be_fork_server("tokflow_tests.pools.pool_tasks")
+be_fork_server("tokflow_tests.pools.pool_tasks")
