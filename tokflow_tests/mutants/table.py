@@ -350,8 +350,8 @@ gc takes what the dataset refers to
 exports are made without the file that failed
     -         if of_all and self.failed:
     -             return False
-    -         keys =
-    +         keys =
+    -         return all(
+    +         return all(
     test_one_bad_file_stops_no_other_and_completes_the_dataset_when_it_is_fixed
 losses are not said
     -             if num := sum(self.tokens[of] for of in needed):
