@@ -15,15 +15,7 @@ from tokflow.attributes.config import OF_EVALUATION, AttributeConfig
 from tokflow.attributes.tables import TYPES, Aligned
 from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.errors import ConfigError
-from tokflow.near_duplicates.ngrams import (
-    Hashes,
-    Numbers,
-    TextSpans,
-    batches,
-    ngram_hashes,
-    ngrams_within,
-    texts_of,
-)
+from tokflow.near_duplicates import ngrams
 from tokflow.raw import RawFile
 from tokflow.store.tables import to_arrow, to_numpy, to_texts
 from tokflow.tokenizers.engines.gate import open_engine
@@ -67,13 +59,13 @@ class Evaluation:
     """The n-grams of evaluation texts, of one length."""
 
     n: int
-    hashes: Hashes
+    hashes: ngrams.Hashes
     """Ascending, each once."""
-    edges: Numbers
+    edges: ngrams.Numbers
     """(num_hashes + 1,) where the texts of each begin in `texts`."""
-    texts: Numbers
+    texts: ngrams.Numbers
     """The ordinals of the texts that have each n-gram."""
-    sizes: Numbers
+    sizes: ngrams.Numbers
     """(num_texts,) distinct n-grams of each text; 0 of one of another length."""
     may_have: npt.NDArray[np.bool_]
     """(2**FILTER_BITS,) whether an n-gram's hash begins with these bits."""
@@ -123,7 +115,8 @@ def _ngrams(
         if len(tokens[number]) >= n:
             windows = np.sort(np.lib.stride_tricks.sliding_window_view(tokens[number], n), axis=1)
             num_distinct = 1 + np.count_nonzero(np.diff(windows, axis=1), axis=1)
-            some = np.unique(ngram_hashes(tokens[number], n)[num_distinct >= LEAST_DISTINCT * n])
+            own = ngrams.ngram_hashes(tokens[number], n)
+            some = np.unique(own[num_distinct >= LEAST_DISTINCT * n])
             hashes.append(some)
             texts.append(np.full(len(some), number))
     every, of_texts = np.concatenate(hashes), np.concatenate(texts)
@@ -138,20 +131,22 @@ def _ngrams(
     return Evaluation(n, known, edges, of_texts[order], sizes, may_have)
 
 
-def find_matches(evaluation: Evaluation, tokens: TextSpans) -> pa.Table:
+def find_matches(evaluation: Evaluation, tokens: ngrams.TextSpans) -> pa.Table:
     """Return which documents have n-grams of which evaluation texts: a row for each document and
     text, by these, with share, of the distinct n-grams of the text; run, tokens of the longest run
     that is n-grams of it; place, where the first one begins in the document; length, of an n-gram.
     """
     tables = [MATCHES.empty_table()]
-    for some in batches(tokens.lengths):
+    for some in ngrams.batches(tokens.lengths):
         within = np.arange(some.start, some.stop)
-        hashes, num = ngrams_within(tokens.read(within), tokens.lengths[some], evaluation.n)
+        hashes, num = ngrams.ngrams_within(tokens.read(within), tokens.lengths[some], evaluation.n)
         tables.append(_matches_of(evaluation, hashes, num, some.start))
     return pa.concat_tables(tables)
 
 
-def _matches_of(evaluation: Evaluation, hashes: Hashes, num: Numbers, first: int) -> pa.Table:
+def _matches_of(
+    evaluation: Evaluation, hashes: ngrams.Hashes, num: ngrams.Numbers, first: int
+) -> pa.Table:
     """Return the rows of documents that have these n-grams, so many each, from the `first` on."""
     at = np.flatnonzero(evaluation.may_have[hashes >> np.uint64(64 - FILTER_BITS)])
     of = np.searchsorted(evaluation.hashes, hashes[at])
@@ -195,51 +190,47 @@ def compare(
     """
     names, evaluations = read_evaluation(tuple(files.items()), config.text, tokenizer)
     labels = pa.array([f"{key}, row {row}" for key, row in names], pa.string())
-    tokens = texts_of(shard)
+    tokens = ngrams.texts_of(shard)
     found = pa.concat_tables(find_matches(of, tokens) for of in evaluations)
-    spelling = to_numpy(found["text"])
-    found = found.set_column(1, "text", to_arrow(spelling // 2))
-    of_text = [("document", "ascending"), ("text", "ascending"), ("share", "descending")]
-    found = found.sort_by(of_text)
-    pairs = np.stack([to_numpy(found["document"]), to_numpy(found["text"])])
-    is_first = np.ones(len(found), dtype=bool)
-    is_first[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
+    found = found.set_column(1, "text", to_arrow(to_numpy(found["text"]) // 2))
     order = [("document", "ascending"), ("share", "descending"), ("text", "ascending")]
-    found = found.filter(to_arrow(is_first)).sort_by(order)  # the spelling that has more
-    documents, shares = to_numpy(found["document"]), to_numpy(found["share"])
-    best = np.unique(documents, return_index=True)[1]
-    share, run = np.zeros(len(tokens.lengths)), np.zeros(len(tokens.lengths))
-    by = np.full(len(tokens.lengths), -1)
-    share[documents[best]], run[documents[best]] = shares[best], to_numpy(found["run"])[best]
-    by[documents[best]] = to_numpy(found["text"])[best]
+    found = found.sort_by(order)
+    codes = to_numpy(found["document"]) * len(names) + to_numpy(found["text"])
+    firsts = np.unique(codes, return_index=True)[1]  # the spelling that has more
+    found = found.take(to_arrow(np.sort(firsts)))
+    best = found.take(to_arrow(np.unique(to_numpy(found["document"]), return_index=True)[1]))
+    num = len(tokens.lengths)
+    share, run, by = np.zeros(num), np.zeros(num), np.full(num, -1)
+    for values, name in ((share, "share"), (run, "run"), (by, "text")):
+        values[to_numpy(best["document"])] = to_numpy(best[name])
     contaminated_by = labels.take(pc.if_else(to_arrow(by >= 0), to_arrow(by), None))
     columns = [to_arrow(share), contaminated_by, to_arrow(run)]
     schema = pa.schema({name: TYPES[kind] for name, kind in OF_EVALUATION.items()})
     sizes = np.sum([of.sizes for of in evaluations], axis=0).reshape(-1, 2).sum(axis=1)
     are_short = np.flatnonzero(sizes == 0).tolist()
-    short = [labels[at].as_py() for at in are_short]
     num_short = Counter(names[at][0] for at in are_short)
     of_files = Counter(key for key, _ in names)
+    nums = {key: {"num_texts": of_files[key], "num_too_short": num_short[key]} for key in files}
+    short = [labels[at].as_py() for at in are_short[:NAMED]]
+    is_told = pc.greater_equal(found["share"], LEAST_SHARE)
     return Aligned(
         columns=pa.table(columns, schema=schema),
         num_without=0,
-        matches=_shown(found.filter(to_arrow(shares >= LEAST_SHARE)), names, tokens, tokenizer),
+        matches=_shown(found.filter(is_told), names, tokens, tokenizer),
         counts={
             "num_evaluation_texts": len(names),
-            "num_too_short": len(short),
+            "num_too_short": len(are_short),
             "num_contaminated": int(np.count_nonzero(share >= 2 * LEAST_SHARE)),
         },
-        details={
-            "too_short": short[:NAMED],
-            "evaluation_files": {
-                key: {"num_texts": of_files[key], "num_too_short": num_short[key]} for key in files
-            },
-        },
+        details={"too_short": short, "evaluation_files": nums},
     )
 
 
 def _shown(
-    found: pa.Table, names: Sequence[tuple[str, int]], tokens: TextSpans, tokenizer: Tokenizer
+    found: pa.Table,
+    names: Sequence[tuple[str, int]],
+    tokens: ngrams.TextSpans,
+    tokenizer: Tokenizer,
 ) -> pa.Table:
     """Return matches as people read them: the evaluation text's file and row, and the first n-gram
     as text."""
@@ -255,6 +246,6 @@ def _shown(
         "evaluation_file": pa.array([names[of][0] for of in texts], pa.string()),
         "evaluation_row": pa.array([names[of][1] for of in texts], pa.int64()),
     }
-    ngrams = pa.array([ngram(*span) for span in spans], pa.string())
+    shown = pa.array([ngram(*span) for span in spans], pa.string())
     kept = {name: found[name] for name in ("document", "share", "run")}
-    return pa.table({**kept, **of_text, "ngram": ngrams})
+    return pa.table({**kept, **of_text, "ngram": shown})

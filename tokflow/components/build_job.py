@@ -16,13 +16,7 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.components.assets import (
-    REPORT,
-    asset_keys,
-    asset_specs,
-    build_job_name,
-    is_partitioned,
-)
+from tokflow.components import assets
 from tokflow.components.checks import again_if_fetched, check_specs, recheck
 from tokflow.components.code_server import reload_code
 from tokflow.components.history import definition_digest
@@ -82,7 +76,7 @@ WORKERS = WorkersResource()
 def build_asset(dataset: Dataset, body: Body | None = None) -> dg.AssetsDefinition:
     """Return all assets of a dataset as one step, which can be asked for any of them, and for their
     checks; `body` is what it does, by default the build of what is selected."""
-    keys = asset_keys(dataset)
+    keys = assets.asset_keys(dataset)
 
     def build(context: dg.AssetExecutionContext) -> Iterator[Any]:
         yield from (body or partial(_build_selected, dataset))(context)
@@ -94,8 +88,8 @@ def build_asset(dataset: Dataset, body: Body | None = None) -> dg.AssetsDefiniti
         warnings.simplefilter("ignore", category=dg.BetaWarning)
         warnings.simplefilter("ignore", category=dg.PreviewWarning)
         return dg.multi_asset(
-            name=f"{build_job_name(dataset)}_all",
-            specs=asset_specs(dataset),
+            name=f"{assets.build_job_name(dataset)}_all",
+            specs=assets.asset_specs(dataset),
             check_specs=[of for (stage, _), key in keys.items() for of in check_specs(stage, key)],
             can_subset=True,
             backfill_policy=dg.BackfillPolicy.single_run(),
@@ -106,10 +100,10 @@ def build_asset(dataset: Dataset, body: Body | None = None) -> dg.AssetsDefiniti
 
 
 def asset_job(
-    dataset: Dataset, assets: dg.AssetsDefinition, keys: Iterable[dg.AssetKey] | None = None
+    dataset: Dataset, step: dg.AssetsDefinition, keys: Iterable[dg.AssetKey] | None = None
 ) -> dg.JobDefinition:
-    """Return the job of some assets of a dataset, by default all; `assets`: as `build_asset`."""
-    name, keys = build_job_name(dataset), keys or asset_keys(dataset).values()
+    """Return the job of some assets of a dataset, by default all; `step`: as `build_asset`."""
+    name, keys = assets.build_job_name(dataset), keys or assets.asset_keys(dataset).values()
     # Checks that are selected are red where a build had nothing new to check.
     selection = dg.AssetSelection.assets(*keys).without_checks()
     job = dg.define_asset_job(
@@ -121,7 +115,7 @@ def asset_job(
         tags=dataset.tags,
         executor_def=dg.in_process_executor,
     )
-    return dg.Definitions(assets=[assets], jobs=[job]).resolve_job_def(name)
+    return dg.Definitions(assets=[step], jobs=[job]).resolve_job_def(name)
 
 
 def _build_selected(dataset: Dataset, context: dg.AssetExecutionContext) -> Iterator[Any]:
@@ -131,7 +125,7 @@ def _build_selected(dataset: Dataset, context: dg.AssetExecutionContext) -> Iter
         return
     _reload_if_edited(dataset, context)
     is_keyed = context.has_partition_key or context.has_partition_key_range
-    keys = asset_keys(dataset)
+    keys = assets.asset_keys(dataset)
     asked = [asset for asset, key in keys.items() if key in context.selected_asset_keys]
     is_whole = not is_keyed and len(asked) == len(keys)
     options = BuildOptions(
@@ -190,9 +184,9 @@ def run_build_job(
     end_lost_runs(instance)
     dataset, run_id = graph.dataset, str(uuid.uuid4())
     tags, is_whole = {**process_tags(run_id), MAX_RETRIES_TAG: "0"}, options.partitions is None
-    assets = asset_keys(dataset)
-    assets.pop((REPORT, ""), None)
-    made = [of for (at, _), of in assets.items() if is_whole or is_partitioned(dataset, at)]
+    keys = assets.asset_keys(dataset)
+    keys.pop((assets.REPORT, ""), None)
+    made = [of for (at, _), of in keys.items() if is_whole or assets.is_partitioned(dataset, at)]
     job = asset_job(dataset, build_asset(dataset, body), made)
     try:
         with suppress(dg.Failure):

@@ -19,13 +19,9 @@ from tokflow.audit.checks import CHECKS, MAX_SHOWN, Checker, CheckOutcome
 from tokflow.components.assets import FILES, asset_key, asset_keys, is_of_all_files, is_partitioned
 from tokflow.components.reports import MAX_REASON, MAX_ROWS
 from tokflow.errors import FetchError, first_five, message_of, shortened
+from tokflow.pipeline import fields, mixture, plan, results, status
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.fields import dagster_name
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.mixture import graph_of
-from tokflow.pipeline.plan import make_plan
-from tokflow.pipeline.results import StageFailure, StageResult
-from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.shown import clipped, counted, printable
 from tokflow.stage import RAW
 
@@ -59,12 +55,12 @@ def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
 def recheck(dataset: Dataset, asked: Collection[dg.AssetCheckKey]) -> Iterator[dg.AssetCheckResult]:
     """Compute checks of what is built, of all files, since checks have no partitions, whatever is
     remembered; nothing is made."""
-    graph = graph_of(dataset, offline=True)
+    graph = mixture.graph_of(dataset, offline=True)
     checker = Checker(graph, recheck=True)
     for (stage, name), key in asset_keys(dataset).items():
         names = {of.name for of in asked if of.asset_key == key}
         if FILES_CHECK in names:
-            yield check_files(key, file_statuses(make_plan(dataset)))
+            yield check_files(key, status.file_statuses(plan.make_plan(dataset)))
         elif names:
             outputs = [of for of in graph.outputs_of(stage, graph.partitions) if of.variant == name]
             made = [of for of in outputs if of.is_made]
@@ -72,7 +68,7 @@ def recheck(dataset: Dataset, asked: Collection[dg.AssetCheckKey]) -> Iterator[d
                 yield check_result(key, outcome)
 
 
-def check_files(key: dg.AssetKey, statuses: Sequence[FileStatus]) -> dg.AssetCheckResult:
+def check_files(key: dg.AssetKey, statuses: Sequence[status.FileStatus]) -> dg.AssetCheckResult:
     """Return whether every raw file is built, with the first that are not in a table.
 
     Files that failed are an error. Without any, those that nobody has built yet are a warning.
@@ -190,14 +186,14 @@ def mark_failed(
 
 
 def mark_bad_files(
-    context: dg.AssetExecutionContext, dataset: Dataset, failed: Sequence[StageFailure]
+    context: dg.AssetExecutionContext, dataset: Dataset, failed: Sequence[results.StageFailure]
 ) -> None:
     """Let Dagster show the tokens of bad raw files as failed though this run has not: a run that
     is entered as failed was to make them."""
     steps = [of for of in dataset.stages if of.has_engine]
     outputs = [(step.name, "", of.name) for step in steps for of in failed]
     if outputs:
-        name = f"{dagster_name(dataset.name)}_bad_files"
+        name = f"{fields.dagster_name(dataset.name)}_bad_files"
         tags = {".dagster/tokflow_of_run": context.run.run_id}
         run = dg.DagsterRun(
             name, run_id=str(uuid4()), status=dg.DagsterRunStatus.FAILURE, tags=tags
@@ -232,9 +228,9 @@ def repeat_events(
 
 def failed_outputs(
     graph: BuildGraph,
-    failed: Sequence[StageFailure],
+    failed: Sequence[results.StageFailure],
     *,
-    made: Iterable[StageResult] = (),
+    made: Iterable[results.StageResult] = (),
     needed: Container[tuple[str, str]] | None = None,
 ) -> list[FailedOutput]:
     """Return what failed, and all that would be made of it, except what is `made`; those without
@@ -246,7 +242,7 @@ def failed_outputs(
     """
     dataset, partitions = graph.dataset, graph.partitions
     there = {(of.output.stage, of.output.variant, of.output.key or None) for of in made}
-    of_stage: dict[str, list[StageFailure]] = {}
+    of_stage: dict[str, list[results.StageFailure]] = {}
     for of in failed:
         of_stage.setdefault(of.stage, []).append(of)
     before = {of.name for of in failed if graph.steps.get(of.stage) is None}  # raw, or of a source

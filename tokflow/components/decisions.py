@@ -14,26 +14,9 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.components.assets import (
-    FILES,
-    REPORT,
-    asset_keys,
-    build_job_name,
-    is_partitioned,
-    scan_job_name,
-)
-from tokflow.components.file_partitions import (
-    FileChanges,
-    files_version,
-    known_files,
-    known_partitions,
-    look_at_sources,
-    sync_files,
-)
+from tokflow.components import assets, file_partitions, report_asset, reports
 from tokflow.components.history import AssetHistory, definition_digest, digest_of
 from tokflow.components.instance import NOT_ENDED, end_lost_runs
-from tokflow.components.report_asset import is_report_behind
-from tokflow.components.reports import data_version
 from tokflow.errors import TokflowError, first_five, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.fields import is_due
@@ -101,14 +84,14 @@ def decide(
     if dataset.automation:
         end_lost_runs(instance)
         both = (dataset, *dataset.sources)
-        keys = {key for of in both for key in asset_keys(of).values()}
-        jobs = {build_job_name(of) for of in both}
+        keys = {key for of in both for key in assets.asset_keys(of).values()}
+        jobs = {assets.build_job_name(of) for of in both}
         for run in instance.get_runs(dg.RunsFilter(statuses=NOT_ENDED)):
             if run.job_name in jobs or keys & (run.asset_selection or set()):  # of some of it, too
                 said = f"waits for run {run.run_id[:8]} of {run.job_name}"
                 return Decision(memory, f"{said}; cancel it if its machine is gone")
     try:
-        changes = look_at_sources(instance, dataset)
+        changes = file_partitions.look_at_sources(instance, dataset)
         stamped = {key: max(of.mtime_ns, of.ctime_ns) for key, of in changes.stamps.items()}
         # By a clock that differs they will have changed.
         written = tuple(key for key, ns in stamped.items() if now - ns / 1e9 < CALM_SECONDS)
@@ -129,7 +112,7 @@ def _settled(memory: Memory, state: str, because: str, now: float) -> Decision:
 
 
 def _sync(
-    instance: dg.DagsterInstance, changes: FileChanges, memory: Memory, now: float
+    instance: dg.DagsterInstance, changes: file_partitions.FileChanges, memory: Memory, now: float
 ) -> Decision:
     """Bring Dagster's list up to date, by a run of the scan job if it takes long."""
     dataset = changes.graph.dataset
@@ -137,23 +120,23 @@ def _sync(
     if state == memory.settled:
         return Decision(replace(memory, looked=now), "raw files: no change")
     if changes.is_quick:
-        said = str(sync_files(instance, dataset, changes, with_status=True))
+        said = str(file_partitions.sync_files(instance, dataset, changes, with_status=True))
         return _settled(memory, state, said, now)
-    run = _latest_run(instance, scan_job_name(dataset))
+    run = _latest_run(instance, assets.scan_job_name(dataset))
     if run is not None and not run.is_finished:
         return Decision(memory, f"waits for run {run.run_id[:8]}, which scans the files")
     if run is not None and run.is_success and run.tags.get(STATE_TAG) == state:
         return _settled(memory, state, f"run {run.run_id[:8]} has scanned the files", now)
-    request = dg.RunRequest(job_name=scan_job_name(dataset), tags={STATE_TAG: state})
+    request = dg.RunRequest(job_name=assets.scan_job_name(dataset), tags={STATE_TAG: state})
     return Decision(memory, "the scan job looks at the files", request)
 
 
 def _build(
-    instance: dg.DagsterInstance, changes: FileChanges, memory: Memory, now: float
+    instance: dg.DagsterInstance, changes: file_partitions.FileChanges, memory: Memory, now: float
 ) -> Decision:
     """Ask for a build if something is to be built that no run like it has failed to build."""
     dataset = changes.graph.dataset
-    run = _latest_run(instance, build_job_name(dataset))
+    run = _latest_run(instance, assets.build_job_name(dataset))
     # A run without an origin, of a process that somebody began, Dagster never repeats.
     if run and run.remote_job_origin and run.is_complete_and_waiting_to_retry:
         return Decision(memory, f"waits for Dagster, which repeats run {run.run_id[:8]}")
@@ -174,7 +157,7 @@ def _build(
     if run is not None and with_inputs == memory.left:
         left = f"run {run.run_id[:8]} ({run.status.value}) left {todo}"
         return _settled(memory, state, f"{left}; another follows when something changes", now)
-    request = dg.RunRequest(job_name=build_job_name(dataset), tags={INPUTS_TAG: inputs})
+    request = dg.RunRequest(job_name=assets.build_job_name(dataset), tags={INPUTS_TAG: inputs})
     return Decision(replace(memory, asked=with_inputs, looked=now), f"builds {todo}", request)
 
 
@@ -182,7 +165,9 @@ def _latest_run(instance: dg.DagsterInstance, job: str) -> dg.DagsterRun | None:
     return next(iter(instance.get_runs(dg.RunsFilter(job_name=job), limit=1)), None)
 
 
-def _todo(instance: dg.DagsterInstance, changes: FileChanges, state: str) -> tuple[str, str]:
+def _todo(
+    instance: dg.DagsterInstance, changes: file_partitions.FileChanges, state: str
+) -> tuple[str, str]:
     """Return a digest of what is to be built, or reported to Dagster, empty if there is nothing;
     and its description."""
     if not changes.is_quickly_read:  # a plan would read it, and a tick has a minute
@@ -205,18 +190,18 @@ def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool
     graph, dataset = plan.graph, plan.graph.dataset
     versions: dict[tuple[str, str], dict[str, str]] = {}
     if not graph.of_sources:  # which have raw files of their own
-        files = known_files(graph)
-        raw = {key: of.sha256 for key, of in known_partitions(graph, files).items()}
-        versions = {(RAW, ""): raw, (FILES, ""): {"": files_version(files)}}
+        files = file_partitions.known_files(graph)
+        raw = {key: of.sha256 for key, of in file_partitions.known_partitions(graph, files).items()}
+        versions = {(RAW, ""): raw, (assets.FILES, ""): {"": file_partitions.files_version(files)}}
     for of in plan.own:
         asset = (of.stage, of.output.variant)
         partition = of.output.key
-        versions.setdefault(asset, {})[partition] = data_version(of.output)
+        versions.setdefault(asset, {})[partition] = reports.data_version(of.output)
     for (stage, name), of_asset in versions.items():
-        is_named = name and not is_partitioned(dataset, stage)
+        is_named = name and not assets.is_partitioned(dataset, stage)
         said = name if is_named else "/".join(filter(None, (stage, name)))
         yield said, not AssetHistory(instance, dataset, stage, name).lacks(of_asset)
-    yield REPORT, not is_report_behind(instance, dataset)
+    yield assets.REPORT, not report_asset.is_report_behind(instance, dataset)
 
 
 def _leaves(
@@ -245,7 +230,7 @@ def _was_killed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     return run.status is dg.DagsterRunStatus.FAILURE and not failed_steps
 
 
-def inputs_digest(changes: FileChanges) -> str:
+def inputs_digest(changes: file_partitions.FileChanges) -> str:
     """Return a digest of what decides the outputs of a dataset: files, config and code.
 
     Remote files count by their names alone or, where versions are listed, as on the hub and in
@@ -279,11 +264,11 @@ def inputs_digest(changes: FileChanges) -> str:
     )
 
 
-def state_digest(instance: dg.DagsterInstance, changes: FileChanges) -> str:
+def state_digest(instance: dg.DagsterInstance, changes: file_partitions.FileChanges) -> str:
     """Return a digest of the inputs, of what Dagster has and, if outputs are built by themselves,
     of what is in the store."""
     dataset = changes.graph.dataset
-    records = instance.get_asset_records(list(asset_keys(dataset).values()))
+    records = instance.get_asset_records(list(assets.asset_keys(dataset).values()))
     latest = [record.asset_entry.last_materialization_record for record in records]
     return digest_of(
         inputs_digest(changes),

@@ -12,21 +12,8 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.components.assets import FILES, partition_set
-from tokflow.components.checks import check_files, log_check
+from tokflow.components import assets, checks, reports
 from tokflow.components.history import AssetHistory, Log
-from tokflow.components.reports import (
-    MAX_CHARACTERS,
-    MAX_REASON,
-    MAX_ROWS,
-    WIDTH,
-    Metadata,
-    Page,
-    Report,
-    escaped,
-    for_shell,
-    rows_table,
-)
 from tokflow.errors import RawFileError, first_five
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
@@ -108,7 +95,7 @@ def look_at_sources(
     Raises: ConfigError, RawFileError where the files cannot be listed.
     """
     graph = graph or graph_of(dataset, offline=True)
-    registered = set(instance.get_dynamic_partitions(str(partition_set(dataset).name)))
+    registered = set(instance.get_dynamic_partitions(str(assets.partition_set(dataset).name)))
     caches = {of.name: HashCache(of.folder) for of in dataset.sources or (dataset,)}
     local = {key: Path(of.url) for key, of in graph.sources.items() if of.is_local}
     stamps = {key: stamp_of(path) for key, path in local.items() if path.is_file()}
@@ -175,7 +162,7 @@ def sync_files(
         changed = [key for key in new if key in known and key not in changes.added]
     if not (is_listed or dataset.sources):
         return SyncedFiles()
-    files, added = str(partition_set(dataset).name), changes.added
+    files, added = str(assets.partition_set(dataset).name), changes.added
     for start in range(0, len(added), KEYS_AT_ONCE):
         instance.add_dynamic_partitions(files, added[start : start + KEYS_AT_ONCE])
     for key in changes.removed:
@@ -220,8 +207,7 @@ def record_raw(
     """Record the contents of partitions that Dagster does not have; return their keys, sorted."""
     history = AssetHistory(instance, graph.dataset, RAW)
     new = history.unrecorded({key: partitions[key].sha256 for key in sorted(partitions)})
-    reports = {key: report_raw(graph, partitions[key]) for key in new}
-    history.record(reports, log, progress)
+    history.record({key: report_raw(graph, partitions[key]) for key in new}, log, progress)
     return new
 
 
@@ -236,25 +222,26 @@ def record_listing(
     """Record the list of raw files with the status of each, unless Dagster has that list and, if
     asked for, shows that status, which the check of the files goes with. The status is no part of
     the data version, so that by it nothing becomes stale."""
-    history = AssetHistory(instance, graph.dataset, FILES)
+    history = AssetHistory(instance, graph.dataset, assets.FILES)
     is_new = bool(history.unrecorded({"": files_version(raw_files)}))
     if is_new or with_status:
         statuses = file_statuses(make_plan(graph.dataset, graph=graph))
         rows = [asdict(of) for of in graph.listing.left_out]  # a pattern matches it
         num_bytes = sum(raw.num_bytes for raw in raw_files.values() if raw)
         summary, shown_first = status_metadata(statuses)
-        page = Page(
+        page = reports.Page(
             summary={"num_files": len(raw_files), **summary, "num_bytes": num_bytes},
-            shown={**shown_first, **({"left_out": rows_table(rows)} if rows else {})},
+            shown={**shown_first, **({"left_out": reports.rows_table(rows)} if rows else {})},
             own={"dagster/row_count": len(raw_files)},
         )
         said = counted(len(raw_files), "file")
-        report, shown = Report(files_version(raw_files), page.metadata, said), history.metadata
+        report = reports.Report(files_version(raw_files), page.metadata, said)
+        shown = history.metadata
         is_new = is_new or any(shown.get(of) != report.metadata.get(of) for of in SHOWN)
         if is_new:
             history.record({"": report}, log)
-            check = check_files(history.key, statuses)
-            log_check(log or instance.report_runless_asset_event, check)
+            check = checks.check_files(history.key, statuses)
+            checks.log_check(log or instance.report_runless_asset_event, check)
     return is_new
 
 
@@ -272,7 +259,7 @@ MAX_REST = 100
 """Characters for what is said of further files."""
 
 
-def report_raw(graph: BuildGraph, raw: RawPartition) -> Report:
+def report_raw(graph: BuildGraph, raw: RawPartition) -> reports.Report:
     """Return the report of the raw files of a partition, which are on this disk, or are fetched as
     they are read."""
     source = graph.partitions[raw.key][0]
@@ -289,12 +276,14 @@ def report_raw(graph: BuildGraph, raw: RawPartition) -> Report:
             for of in raw.files
         ]
         summary = {"num_files": len(rows), **summary}
-        page = Page(summary=summary, shown={"files": rows_table(rows)}, details=details)
+        shown = {"files": reports.rows_table(rows)}
+        page = reports.Page(summary=summary, shown=shown, details=details)
     else:
-        own = {"dagster/uri": redact(source.url), "path": for_shell(str(raw.paths[0]))}
+        own = {"dagster/uri": redact(source.url), "path": reports.for_shell(str(raw.paths[0]))}
         details |= {} if hub is None else {"commit": hub.commit}
-        page = Page(summary=summary, details=details, own=own)
-    return Report(raw.sha256, page.of_file(graph), f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
+        page = reports.Page(summary=summary, details=details, own=own)
+    said = f"{raw.key}: {counted(raw.num_bytes, 'byte')}"
+    return reports.Report(raw.sha256, page.of_file(graph), said)
 
 
 def files_version(raw_files: Mapping[str, RawFile | None]) -> str:
@@ -303,7 +292,7 @@ def files_version(raw_files: Mapping[str, RawFile | None]) -> str:
     return hashlib.sha256(json.dumps(versions).encode()).hexdigest()
 
 
-def status_metadata(statuses: Sequence[FileStatus]) -> tuple[dict[str, Any], Metadata]:
+def status_metadata(statuses: Sequence[FileStatus]) -> tuple[dict[str, Any], reports.Metadata]:
     """Return the numbers of files in each state and of what they hold, and the tables; nothing
     where no file is known."""
     if not statuses:
@@ -329,17 +318,18 @@ def status_metadata(statuses: Sequence[FileStatus]) -> tuple[dict[str, Any], Met
         }
         for of in ordered
     ]
-    max_rows = min(MAX_ROWS, len(statuses) - states["built"] + MAX_BUILT)
-    return summary, {**shown, "status": rows_table(rows, max_rows)}
+    max_rows = min(reports.MAX_ROWS, len(statuses) - states["built"] + MAX_BUILT)
+    return summary, {**shown, "status": reports.rows_table(rows, max_rows)}
 
 
 def _problems(problems: Sequence[FileStatus]) -> dg.MarkdownMetadataValue:
     """Return why each file failed or is stale, as paragraphs."""
     said: list[str] = []
     for number, of in enumerate(problems):
-        reason = textwrap.wrap(clipped(of.reason, MAX_REASON), WIDTH)
-        line = "\\\n".join([f"**{escaped(of.key)}** {of.state}", *map(escaped, reason)])
-        if sum(map(len, said)) + len(line) > MAX_CHARACTERS - MAX_REST:
+        reason = textwrap.wrap(clipped(of.reason, reports.MAX_REASON), reports.WIDTH)
+        head = f"**{reports.escaped(of.key)}** {of.state}"
+        line = "\\\n".join([head, *map(reports.escaped, reason)])
+        if sum(map(len, said)) + len(line) > reports.MAX_CHARACTERS - MAX_REST:
             said.append(f"and {len(problems) - number:,} more, as `tokflow plan` says")
             break
         said.append(line)

@@ -8,14 +8,7 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from tokflow.components.assets import (
-    asset_key,
-    asset_keys,
-    code_version,
-    is_partitioned,
-    parents,
-    partition_set,
-)
+from tokflow.components import assets
 from tokflow.components.reports import Report
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.stages import for_mixtures
@@ -43,12 +36,13 @@ def definition_digest(dataset: Dataset) -> str:
     """Return a digest of the YAML and the code of a dataset and, of a mixture, of what it needs of
     its sources."""
     of_sources = [
-        (of, [code_version(of, stage.name, name) for name in stage.variants(of)])
+        (of, [assets.code_version(of, stage.name, name) for name in stage.variants(of)])
         for of in dataset.sources
         for stage in for_mixtures(of.stages)
     ]
-    assets = [(key, code_version(dataset, *asset)) for asset, key in asset_keys(dataset).items()]
-    return digest_of(dataset, dataset.base, assets, of_sources)
+    keys = assets.asset_keys(dataset).items()
+    own = [(key, assets.code_version(dataset, *asset)) for asset, key in keys]
+    return digest_of(dataset, dataset.base, own, of_sources)
 
 
 @dataclass(frozen=True)  # without slots, since it keeps what it looked up
@@ -68,7 +62,7 @@ class AssetHistory:
     @property
     def key(self) -> dg.AssetKey:
         """The key of the asset."""
-        return asset_key(self.dataset, self.stage, self.name)
+        return assets.asset_key(self.dataset, self.stage, self.name)
 
     def record(
         self,
@@ -101,13 +95,13 @@ class AssetHistory:
     def lacks(self, versions: Mapping[str, str]) -> bool:
         """Return whether Dagster has any of these outputs in another version, as failed, or not at
         all."""
-        if is_partitioned(self.dataset, self.stage):
+        if assets.is_partitioned(self.dataset, self.stage):
             is_other = any(self.versions.get(key) != of for key, of in versions.items())
             is_failed = not self._failed.isdisjoint(versions)
             return is_other or is_failed or self._is_of_other_inputs
         tags = _tags_of(self._records.get(self.key))
         return self._is_failed or (tags.get(CODE_VERSION), {"": tags.get(DATA_VERSION)}) != (
-            code_version(self.dataset, self.stage, self.name),
+            assets.code_version(self.dataset, self.stage, self.name),
             versions,
         )
 
@@ -118,7 +112,7 @@ class AssetHistory:
         when a parent has been since, and partitions as `_behind` and `_is_of_other_inputs` say; and
         those that it shows as failed.
         """
-        if is_partitioned(self.dataset, self.stage):
+        if assets.is_partitioned(self.dataset, self.stage):
             behind, failed, is_other = self._behind, self._failed, self._is_of_other_inputs
             return [
                 key
@@ -143,7 +137,7 @@ class AssetHistory:
             known = tags.get(f"{INPUT_VERSION}/{key.to_user_string()}")
             if of.partition_key is not None or _tags_of(of).get(DATA_VERSION) != known:
                 return True
-        return tags.get(CODE_VERSION) != code_version(self.dataset, self.stage, self.name)
+        return tags.get(CODE_VERSION) != assets.code_version(self.dataset, self.stage, self.name)
 
     @property
     def metadata(self) -> Mapping[str, dg.MetadataValue[Any]]:
@@ -157,7 +151,7 @@ class AssetHistory:
         """Partitions recorded before the first event of a parent, whose history was wiped since,
         or, of one all of whose partitions count, before its last."""
         ids, newest = self._ids, 0
-        for key, mapping in parents(self.dataset, self.stage, self.name).items():
+        for key, mapping in assets.parents(self.dataset, self.stage, self.name).items():
             is_all = isinstance(mapping, dg.AllPartitionMapping) and len(ids) < LOOKED_AT
             found = self.instance.fetch_materializations(key, limit=1, ascending=not is_all)
             newest = max([newest, *(record.storage_id for record in found.records)])
@@ -176,7 +170,7 @@ class AssetHistory:
         """True if partitions were recorded with another version of the code, or of a parent without
         partitions, so that Dagster shows them as stale although no byte differs; the first and the
         last are asked."""
-        partitions = partition_set(self.dataset)
+        partitions = assets.partition_set(self.dataset)
         known = set(partitions.get_partition_keys(dynamic_partitions_store=self.instance))
         ids = [own for partition, own in self._ids.items() if partition in known]
         if not ids:
@@ -201,10 +195,10 @@ class AssetHistory:
         """The tags, except the data version, that Dagster would give a materialization; they name
         the parents' latest events, as they are when they are first asked for."""
         tags = {
-            CODE_VERSION: code_version(self.dataset, self.stage, self.name),
+            CODE_VERSION: assets.code_version(self.dataset, self.stage, self.name),
             "dagster/data_version_is_user_provided": "true",
         }
-        for key in parents(self.dataset, self.stage, self.name):
+        for key in assets.parents(self.dataset, self.stage, self.name):
             record = self._records.get(key)
             version = _tags_of(record).get(DATA_VERSION, "INITIAL")
             tags[f"{INPUT_VERSION}/{key.to_user_string()}"] = version
@@ -230,7 +224,7 @@ class AssetHistory:
     @cached_property
     def _entries(self) -> Mapping[dg.AssetKey, Any]:
         """Rows of Dagster's table of assets: the asset and each parent, if Dagster knows it."""
-        keys = [self.key, *parents(self.dataset, self.stage, self.name)]
+        keys = [self.key, *assets.parents(self.dataset, self.stage, self.name)]
         found = self.instance.get_asset_records(keys)
         return {record.asset_entry.asset_key: record.asset_entry for record in found}
 

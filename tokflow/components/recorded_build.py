@@ -15,20 +15,9 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.checks import Checker
+from tokflow.components import checks
 from tokflow.components.assets import FILES, asset_key, build_job_name, is_of_all_files
-from tokflow.components.checks import (
-    FILES_CHECK,
-    FailedOutput,
-    check_files,
-    check_result,
-    exports_and_files,
-    failed_outputs,
-    failure_of,
-    log_check,
-    mark_bad_files,
-    mark_failed,
-    repeat_events,
-)
+from tokflow.components.checks import FailedOutput
 from tokflow.components.decisions import INPUTS_TAG, inputs_digest
 from tokflow.components.file_partitions import FileChanges, look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
@@ -121,12 +110,12 @@ def build_in_run(
         write_cards(dataset, [of.output for of in recorded.built.made])
         record_pages(context, dataset, is_news=is_news, is_asked=is_asked and not is_bad)
     except Exception:
-        mark_failed(context, dataset, exports_and_files(dataset))
-        repeat_events(context, dataset, but=exports_and_files(dataset))
+        checks.mark_failed(context, dataset, checks.exports_and_files(dataset))
+        checks.repeat_events(context, dataset, but=checks.exports_and_files(dataset))
         raise
     if is_asked or is_bad:
-        mark_failed(context, dataset, recorded.red)
-        repeat_events(context, dataset, but=recorded.red)
+        checks.mark_failed(context, dataset, recorded.red)
+        checks.repeat_events(context, dataset, but=recorded.red)
     if is_asked or is_bad or options.partitions is not None or recorded.built.failed:
         return recorded
     num_dropped = drop_tokens(graph_of(dataset, offline=True))  # all checks and pages have read
@@ -146,10 +135,10 @@ def _build_all(
         all_files = replace(options, partitions=None, asked=FOR_MIXTURES)
         recorded = _build_one(context, of_source, all_files, is_source=True)
         if recorded.failure is not None:
-            mark_failed(context, source.dataset, recorded.red)
+            checks.mark_failed(context, source.dataset, recorded.red)
             record_pages(context, source.dataset, is_news=True)
             failed = [StageFailure(MIXED_SPLIT.name, source.dataset.name, recorded.failure)]
-            return replace(recorded, red=failed_outputs(graph, failed))
+            return replace(recorded, red=checks.failed_outputs(graph, failed))
     if graph.of_sources:  # limits of its sources may take more files now
         graph = graph_of(graph.dataset, offline=True)
         changes = look_at_sources(instance, graph.dataset, graph)
@@ -189,7 +178,7 @@ def _build_one(
     failed = _checked(context, build, recorder, shown, options.workers)
     built = replace(build.result(), seconds=time.perf_counter() - started)
     gone = [of for of in built.bad_files if of.name not in build.graph.partitions]
-    mark_bad_files(context, dataset, gone)
+    checks.mark_bad_files(context, dataset, gone)
     files, new = counted(built.num_files, "file"), counted(built.num_new, "output")
     num_recorded = sum(map(len, recorder.entered.values()))
     said = f"{files}: {new} new, {len(built.made) - built.num_new:,} up to date"
@@ -198,12 +187,16 @@ def _build_one(
     problems, warnings = (_said(failed, of) for of in (severity.ERROR, severity.WARN))
     failure = _failure(build.graph, built, options, problems)
     needed = needed_for(FOR_MIXTURES, dataset) if is_source else None
-    red = failed_outputs(graph, built.failed, made=built.made, needed=needed) if failure else []
-    checks, key, lacking = recorder.results, asset_key(dataset, FILES), recorder.not_computed
-    if dg.AssetCheckKey(key, FILES_CHECK) in context.selected_asset_check_keys:
+    red = (
+        checks.failed_outputs(graph, built.failed, made=built.made, needed=needed)
+        if failure
+        else []
+    )
+    found, key, lacking = recorder.results, asset_key(dataset, FILES), recorder.not_computed
+    if dg.AssetCheckKey(key, checks.FILES_CHECK) in context.selected_asset_check_keys:
         statuses = file_statuses(make_plan(dataset))  # not built yet is none of its business
-        checks = [*checks, check_files(key, [of for of in statuses if of.state == "failed"])]
-    return RecordedBuild(built, problems, warnings, failure, num_recorded, red, checks, lacking)
+        found = [*found, checks.check_files(key, [of for of in statuses if of.state == "failed"])]
+    return RecordedBuild(built, problems, warnings, failure, num_recorded, red, found, lacking)
 
 
 def _checked(
@@ -250,7 +243,7 @@ def _failure(
         problems = [*problems, cure]
     is_of_files = any(key in graph.partitions for key in errors)
     num_keys = len(asked or graph.partitions) if is_of_files else 1
-    return failure_of(graph, errors, num_keys=num_keys, problems=problems)
+    return checks.failure_of(graph, errors, num_keys=num_keys, problems=problems)
 
 
 def _said(
@@ -381,12 +374,12 @@ class _Recorder(Reporter):
                 names = {of.name for of in self._checked if of.asset_key == key}
             self._failed[asset] = []
             for outcome in checker.outcomes(asset[0], self._made[asset], only=names):
-                result = check_result(key, outcome)
+                result = checks.check_result(key, outcome)
                 self.not_computed += outcome.not_computed(asset[0])
                 is_selected = dg.AssetCheckKey(key, outcome.name) in selected
                 if is_selected:
                     self.results.append(result)
                 elif outcome.is_news or asset in self.entered:
-                    log_check(self._context.log_event, result)
+                    checks.log_check(self._context.log_event, result)
                 self._failed[asset] += [] if result.passed else [result]
         return [of for failed in self._failed.values() for of in failed]

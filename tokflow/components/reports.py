@@ -22,14 +22,7 @@ import numpy.typing as npt
 from tokflow.audit.token_texts import TokenTexts, drawn
 from tokflow.exports import Part
 from tokflow.exports.stage import parts_of
-from tokflow.pipeline.describe import (
-    Description,
-    describe,
-    describe_all,
-    formatted,
-    label,
-    shown_columns,
-)
+from tokflow.pipeline import describe as numbers
 from tokflow.pipeline.lines import line_of
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.output import Output
@@ -130,7 +123,7 @@ def _is_drawn(name: str, value: Any) -> bool:
 def report(made: StageResult) -> Report:
     """Return the report of an output in the store."""
     output, manifest = made.output, made.manifest
-    described = describe(manifest, made.run)
+    described = numbers.describe(manifest, made.run)
     whole, parts = described.whole, described.rows
     own_page = PAGES[output.stage](made, described) if output.stage in PAGES else Page()
     summary = {**whole, **own_page.summary, **whole}
@@ -174,7 +167,7 @@ def data_version(output: Output) -> str:
     return output.fingerprint
 
 
-def _tokenizer(made: StageResult, described: Description) -> Page:
+def _tokenizer(made: StageResult, described: numbers.Description) -> Page:
     tokenizer, rebuilt = made.output.graph.tokenizer, describe_rebuilt(made.folder)
     return Page(
         summary={
@@ -195,7 +188,7 @@ def _token(name: str | None, token_id: int | None) -> str:
     return "none" if token_id is None else f"{name!r} = {token_id}"
 
 
-def _tokens(made: StageResult, described: Description) -> Page:
+def _tokens(made: StageResult, described: numbers.Description) -> Page:
     if made.manifest.dropped:
         return Page()
     texts, shard = TokenTexts(made.output.graph.tokenizer), TokenShard(made.stored)
@@ -210,20 +203,20 @@ def _tokens(made: StageResult, described: Description) -> Page:
     return Page(shown={**preview, **({"documents": rows_table(rows)} if rows else {})})
 
 
-def _split(made: StageResult, described: Description) -> Page:
+def _split(made: StageResult, described: numbers.Description) -> Page:
     details = made.manifest.details
     parts = {**details, "parts": [*details["parts"], NOT_TAKEN]}
-    rows = describe(replace(made.manifest, details=parts)).rows
+    rows = numbers.describe(replace(made.manifest, details=parts)).rows
     return Page(shown={"parts": numbers_table(*(of for of in rows if of["num_documents"]))})
 
 
-def _export(made: StageResult, described: Description) -> Page:
+def _export(made: StageResult, described: numbers.Description) -> Page:
     manifest, graph = made.manifest, made.output.graph
     exported = parts_of(made.output)
     shards = [split.shard.manifest for split in exported[0].splits]
     is_dropped = any(of.dropped for of in shards)
-    text = describe_all(shards)
-    split = describe_all(split.manifest for split in exported[0].splits)
+    text = numbers.describe_all(shards)
+    split = numbers.describe_all(split.manifest for split in exported[0].splits)
     rows = [row | described.parts[row["part"]] for row in split.rows] if split else []
     mixture = manifest.details.get("mixture")
     totals = Totals().add(manifest, made.output.name)
@@ -243,7 +236,7 @@ def _export(made: StageResult, described: Description) -> Page:
     )
 
 
-PAGES: Mapping[str, Callable[[StageResult, Description], Page]] = {
+PAGES: Mapping[str, Callable[[StageResult, numbers.Description], Page]] = {
     "tokenizer": _tokenizer,
     "tokens": _tokens,
     "split": _split,
@@ -312,24 +305,24 @@ def numbers_table(*rows: Mapping[str, Any], rule: str = "--:") -> dg.MarkdownMet
 
 
 def _lines(row: Mapping[str, Any]) -> Iterator[str]:
-    for name in shown_columns([row]):
+    for name in numbers.shown_columns([row]):
         if shown := escaped(_shown(name, row[name])):
             is_number = isinstance(row[name], int | float)
-            yield f"| {escaped(label(name))} | {shown if is_number else breakable(shown)} |"
+            yield f"| {escaped(numbers.label(name))} | {shown if is_number else breakable(shown)} |"
 
 
 def _shown(name: str, value: Any) -> str:
     """Return a value as people read it: nothing of a rate that is not known, for no tokens."""
     is_unknown = value == 0 and name.endswith("_per_token")
-    return "" if is_unknown else formatted(name, value)
+    return "" if is_unknown else numbers.formatted(name, value)
 
 
 def rows_table(
     rows: Sequence[Mapping[str, Any]], max_rows: int = MAX_ROWS
 ) -> dg.TableMetadataValue:
     """Return a table with a line for each of the first rows, and one that counts the rest."""
-    names = shown_columns(rows[:max_rows])
-    headings = [*map(label, names)]
+    names = numbers.shown_columns(rows[:max_rows])
+    headings = [*map(numbers.label, names)]
     lines = [
         [breakable(_shown(of, row.get(of)), 14 if of == "text" else WORD_WIDTH) for of in names]
         for row in rows[:max_rows]

@@ -25,16 +25,8 @@ from tokflow.components.checks import LISTING, mark_failed
 from tokflow.components.decisions import Decision, Memory, decide
 from tokflow.components.file_partitions import sync_files
 from tokflow.errors import TokflowError, message_of
+from tokflow.pipeline import declared
 from tokflow.pipeline.dataset import DEFAULT_STORE, Dataset
-from tokflow.pipeline.declared import (
-    YAML_NAMES,
-    Declaration,
-    as_declared_now,
-    declared_by,
-    find_declarations,
-    is_first,
-    load_declared,
-)
 from tokflow.pipeline.fields import dagster_name
 from tokflow.pipeline.project import find_project
 from tokflow.pipeline.raw_patterns import as_name, patterns_of, shortened_to
@@ -79,14 +71,16 @@ class BrokenDataset:
             check_name=CHECK, passed=False, asset_key=self.key, description=str(self.error)
         )
 
-    def asset(self) -> dg.AssetsDefinition:
-        """Return an asset whose description is the error, and which fails with it."""
+    def definitions(self) -> dg.Definitions:
+        """Return an asset whose description is the error, and which fails with it, and a job that
+        fails under the name of the job that would build the dataset."""
+        said = f"This dataset cannot be loaded:\n\n    {self.error}"
 
         @dg.asset(
             key=self.key,
             group_name=self.dagster_name,
             kinds={"error"},
-            description=f"This dataset cannot be loaded:\n\n    {self.error}",
+            description=said,
             check_specs=[dg.AssetCheckSpec(CHECK, asset=self.key)],
             output_required=False,
         )
@@ -94,18 +88,13 @@ class BrokenDataset:
             yield dg.AssetCheckResult(passed=False, description=str(self.error))
             raise dg.Failure(str(self.error), allow_retries=False)
 
-        return error
-
-    def definitions(self) -> dg.Definitions:
-        """Return the asset, and a job that fails under the name of the job that would build it."""
-        asset = self.asset()
         job = dg.define_asset_job(
             f"{self.dagster_name}_build",
-            selection=[asset],
-            description=f"Fails. This dataset cannot be loaded:\n\n    {self.error}",
+            selection=[error],
+            description=f"Fails. {said}",
             executor_def=dg.in_process_executor,
         )
-        return dg.Definitions(assets=[asset], jobs=[job])
+        return dg.Definitions(assets=[error], jobs=[job])
 
 
 def end_check(broken: Sequence[BrokenDataset]) -> None:
@@ -146,7 +135,7 @@ class DatasetScaffolder(dg.Scaffolder[Any]):
             name, root = as_name(request.target_path.name), request.project_root or Path.cwd()
             project = find_project(root)
             if project is not None:
-                check_new(name, request.target_path / YAML_NAMES[0], project)
+                check_new(name, request.target_path / declared.YAML_NAMES[0], project)
             raw, patterns, suggested = root / "data/raw" / name, [f"data/raw/{name}/*"], UNSEEN
             if any(format_of_name(path.name) for path in raw.rglob("*")):
                 found = patterns_of([str(raw)], here=root, store=root / DEFAULT_STORE)
@@ -157,7 +146,7 @@ class DatasetScaffolder(dg.Scaffolder[Any]):
             if isinstance(error, TokflowError):
                 raise click.ClickException(str(error)) from None
             raise
-        with (request.target_path / YAML_NAMES[0]).open("x", encoding="utf-8") as file:
+        with (request.target_path / declared.YAML_NAMES[0]).open("x", encoding="utf-8") as file:
             file.write(text)
 
 
@@ -195,12 +184,12 @@ class TextDataset(dg.Component):
         return cls.declared(_declarations(context, values))
 
     @classmethod
-    def declared(cls, declarations: Iterable[Declaration]) -> Self:
+    def declared(cls, declarations: Iterable[declared.Declaration]) -> Self:
         """Return the component of some datasets, whatever is wrong with any of them."""
         datasets, broken = [], []
         for declaration in declarations:
             try:
-                dataset = load_declared(replace(declaration, stages=cls.stages))
+                dataset = declared.load_declared(replace(declaration, stages=cls.stages))
                 asset_specs(dataset)
                 datasets.append(dataset)
             except TokflowError as error:
@@ -249,20 +238,20 @@ class TextDataset(dg.Component):
 
 def _declarations(
     context: dg.ComponentLoadContext, attributes: Mapping[str, Any]
-) -> list[Declaration]:
+) -> list[declared.Declaration]:
     """Return the declarations of a component's datasets, except duplicates of a name, which the
     first reports."""
     place = context.component_loc
     folder, index = getattr(place, "file_path", None), getattr(place, "instance_key", None)
     project = find_project(context.project_root) if folder else None  # else of no YAML file
-    declarations = find_declarations(project) if project else []
+    declarations = declared.find_declarations(project) if project else []
     own = [of for of in declarations if (of.path.parent, of.index) == (folder, index or 0)]
     if own:
-        return [of for of in own if is_first(of, declarations)]
+        return [of for of in own if declared.is_first(of, declarations)]
     path = folder / "defs.yaml" if folder else Path("attributes")
     name = folder.name if folder else "dataset"
-    document = Declaration(name, path, 0, context.project_root, {}, str(path))
-    return declared_by(document, attributes, index=0, is_component=False)
+    document = declared.Declaration(name, path, 0, context.project_root, {}, str(path))
+    return declared.declared_by(document, attributes, index=0, is_component=False)
 
 
 def make_definitions(*datasets: Dataset) -> dg.Definitions:
@@ -329,7 +318,7 @@ def files_sensor(
         with suppress(msgspec.DecodeError):  # of a cursor that somebody else set
             memories = msgspec.json.decode(context.cursor or "", type=dict[str, Memory])
         decisions: dict[str, Decision] = {}
-        for dataset, error in as_declared_now(datasets):  # a run loads it anew, too
+        for dataset, error in declared.as_declared_now(datasets):  # a run loads it anew, too
             memory = memories.get(dataset.name, Memory())
             decision = decide(context.instance, dataset, memory, now=time.time())
             said = f"{decision.said}, as its YAML was when it was loaded, for now: {error}"

@@ -9,15 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokflow.attributes import tables
 from tokflow.attributes.config import OWN_KEYS
-from tokflow.attributes.tables import (
-    Columns,
-    as_declared,
-    as_keys,
-    column_names,
-    keys_of,
-    read_columns,
-)
 from tokflow.errors import ConfigError
 from tokflow.raw import RawFile
 from tokflow.shown import counted
@@ -68,7 +61,7 @@ class ExclusionList:
             keys = pc.add(keys.take(to_arrow(rows)), to_arrow(number * ROWS_OF_PASS))
         if not len(rows):
             return None
-        own = keys_of(shard, self.by)
+        own = tables.keys_of(shard, self.by)
         if self.rows_of_files is not None:
             row = to_numpy(own)
             number = shard.origins.numbers_of(row)
@@ -92,20 +85,20 @@ def read_lists(
 def _read_list(name: str, file: RawFile, by: str | None, kept: Sequence[str]) -> ExclusionList:
     where, there = str(file.path), _column_names(file.path)
     by = by or _found_key(where, there, kept)
-    columns: Columns = (("row", "number"),) * (by == "row")
+    columns: tables.Columns = (("row", "number"),) * (by == "row")
     columns += (("reason", "text"),) * ("reason" in there and by != "reason")
     first = "file" if by == "row" else by
-    table = read_columns(file.path, first, KEY_TYPES.get(first, pa.string()), columns)
+    table = tables.read_columns(file.path, first, KEY_TYPES.get(first, pa.string()), columns)
     file.check_unchanged()
-    keys = as_keys(one_array(table[by]), KEY_TYPES.get(by, pa.string()), where)
+    keys = tables.as_keys(one_array(table[by]), KEY_TYPES.get(by, pa.string()), where)
     rows_of_files = None
     if by == "row":
-        files = as_keys(one_array(table["file"]), pa.string(), where).dictionary_encode()
+        files = tables.as_keys(one_array(table["file"]), pa.string(), where).dictionary_encode()
         codes, names = to_numpy(files.indices), files.dictionary.to_pylist()
         rows_of_files = {of: np.flatnonzero(codes == code) for code, of in enumerate(names)}
     reasons = pa.nulls(len(table), pa.string())
     if "reason" in there and by != "reason":
-        reasons = one_array(as_declared(table, (("reason", "text"),), where)["reason"])
+        reasons = one_array(tables.as_declared(table, (("reason", "text"),), where)["reason"])
     reasons = pc.coalesce(reasons, repeated(name, len(table)))  # fill_null imports pandas
     return ExclusionList(name, file, by, keys, rows_of_files, reasons)
 
@@ -113,7 +106,7 @@ def _read_list(name: str, file: RawFile, by: str | None, kept: Sequence[str]) ->
 def _column_names(path: Path) -> list[str]:
     """Return the names of the columns of a list. Raises: ConfigError."""
     try:
-        return column_names(path)
+        return tables.column_names(path)
     except (pa.ArrowException, OSError) as error:
         raise ConfigError(
             where=str(path),
@@ -182,7 +175,7 @@ def _named_in(
     shard: TokenShard, lists: Sequence[ExclusionList], are_used: Sequence[npt.NDArray[np.bool_]]
 ) -> tuple[npt.NDArray[np.int64], pa.Table]:
     """Return the documents of a shard that lists name, and mark the rows that do."""
-    tables = []
+    named = []
     is_named = np.zeros(shard.manifest.counts["num_documents"], dtype=bool)
     for of, used in zip(lists, are_used, strict=True):
         if (found := of.look_up(shard)) is None:
@@ -193,14 +186,14 @@ def _named_in(
         is_named[documents] = True
         at = first.take(to_arrow(documents))
         names = {"reason": of.reasons.take(at), "list": repeated(of.name, len(documents))}
-        tables.append(_table(shard, documents, {**names, "list_row": at}, is_copy=False))
-    return np.flatnonzero(is_named), pa.concat_tables([NOTHING, *tables])
+        named.append(_table(shard, documents, {**names, "list_row": at}, is_copy=False))
+    return np.flatnonzero(is_named), pa.concat_tables([NOTHING, *named])
 
 
 def _copies_in(shard: TokenShard, documents: npt.NDArray[np.int64], named: pa.Table) -> pa.Table:
     """Return the documents of a shard with the text of one that is `named`, but for `documents`."""
     hashes = one_array(named["text_hash"])
-    at = pc.index_in(keys_of(shard, "text_hash"), value_set=hashes)
+    at = pc.index_in(tables.keys_of(shard, "text_hash"), value_set=hashes)
     is_copy = to_numpy(at.is_valid()).astype(bool)
     is_copy[documents] = False
     copies = np.flatnonzero(is_copy)

@@ -10,15 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokflow.near_duplicates.ngrams import (
-    Hashes,
-    Numbers,
-    TextSpans,
-    band_of,
-    batches,
-    ngrams_within,
-    texts_of,
-)
+from tokflow.near_duplicates import ngrams
 from tokflow.stage import Tables
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import make_table, offsets_of, one_array, read_table, to_arrow, to_numpy
@@ -59,9 +51,9 @@ class DistinctTexts:
     """(num_texts,) xxh3-128."""
     ids: npt.NDArray[np.int64]
     """(num_documents,) the text of each document of all shards, end to end."""
-    documents: Numbers
+    documents: ngrams.Numbers
     """(num_texts,) the first document that has each; ascending."""
-    ranks: Numbers
+    ranks: ngrams.Numbers
     """(num_texts,) the ordinal of each by priority; no two are equal."""
 
 
@@ -92,7 +84,7 @@ def distinct_texts(shards: Sequence[TokenShard]) -> DistinctTexts:
     return DistinctTexts(hashes.take(to_arrow(documents)), ids, documents, ranks)
 
 
-def _halves(hashes: pa.FixedSizeBinaryArray) -> tuple[Hashes, Hashes]:
+def _halves(hashes: pa.FixedSizeBinaryArray) -> tuple[ngrams.Hashes, ngrams.Hashes]:
     """Return the first and the last eight bytes of hashes as numbers, which sort as they do."""
     if not len(hashes):
         return np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint64)
@@ -178,8 +170,8 @@ def _samples(
 
 
 def _ranges(
-    keys: Sequence[StoredOutput], number: int, documents: Numbers
-) -> Iterator[tuple[Hashes, Numbers]]:
+    keys: Sequence[StoredOutput], number: int, documents: ngrams.Numbers
+) -> Iterator[tuple[ngrams.Hashes, ngrams.Numbers]]:
     """Yield the keys of a band and their texts, range by range, without those that have none.
 
     `documents`: the document of each text, ascending.
@@ -192,7 +184,7 @@ def _ranges(
     for wanted in range(2**bits):
         found, texts = [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=np.int64)]
         for stored, first, of_shard in zip(keys, edges[:-1], of_shards, strict=True):
-            own = band_of(stored, number)[documents[of_shard] - first]
+            own = ngrams.band_of(stored, number)[documents[of_shard] - first]
             is_wanted = own != 0
             if bits:
                 is_wanted &= own >> np.uint64(64 - bits) == wanted
@@ -201,7 +193,9 @@ def _ranges(
         yield np.concatenate(found), np.concatenate(texts)
 
 
-def _alike(keys: Hashes, texts: Numbers, ranks: Numbers) -> tuple[npt.NDArray[np.int64], int]:
+def _alike(
+    keys: ngrams.Hashes, texts: ngrams.Numbers, ranks: ngrams.Numbers
+) -> tuple[npt.NDArray[np.int64], int]:
     """Return pairs of texts with one key, (num_pairs, 2), that of higher priority first, and how
     many pairs more there are."""
     order = np.lexsort((ranks[texts], keys))
@@ -233,14 +227,14 @@ def _alike(keys: Hashes, texts: Numbers, ranks: Numbers) -> tuple[npt.NDArray[np
 class Corpus:
     """The texts of all shards; documents count through them."""
 
-    texts: Sequence[TextSpans]
-    edges: Numbers
+    texts: Sequence[ngrams.TextSpans]
+    edges: ngrams.Numbers
     """(num_shards + 1,) the first document of each, and the end."""
 
 
 def corpus_of(shards: Sequence[TokenShard]) -> Corpus:
     """Return the texts of shards."""
-    texts = [texts_of(of) for of in shards]
+    texts = [ngrams.texts_of(of) for of in shards]
     return Corpus(texts, offsets_of([len(of.lengths) for of in texts]))
 
 
@@ -251,7 +245,7 @@ def similarities(pairs: npt.NDArray[np.int64], corpus: Corpus, n: int) -> npt.ND
     lengths = np.concatenate([np.zeros(0, dtype=np.int64), *(of.lengths for of in corpus.texts)])
     pairs = np.sort(pairs, axis=1)
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))  # files are read from the first to the last
-    for some in batches(lengths[pairs[order]].sum(axis=1)):
+    for some in ngrams.batches(lengths[pairs[order]].sum(axis=1)):
         found[order[some]] = _jaccard(pairs[order[some]], corpus, n)
         for of in corpus.texts:
             of.tokens.release()
@@ -263,7 +257,7 @@ def _jaccard(pairs: npt.NDArray[np.int64], corpus: Corpus, n: int) -> npt.NDArra
     documents, places = np.unique(pairs, return_inverse=True)
     of_shards = np.split(documents, np.searchsorted(documents, corpus.edges[1:-1]))
     own = [
-        ngrams_within(texts.read(some - first), texts.lengths[some - first], n)
+        ngrams.ngrams_within(texts.read(some - first), texts.lengths[some - first], n)
         for texts, first, some in zip(corpus.texts, corpus.edges[:-1], of_shards, strict=True)
         if len(some)
     ]
@@ -284,7 +278,7 @@ def _jaccard(pairs: npt.NDArray[np.int64], corpus: Corpus, n: int) -> npt.NDArra
     return found
 
 
-def _distinct(numbers: Numbers) -> Numbers:
+def _distinct(numbers: ngrams.Numbers) -> ngrams.Numbers:
     """Return numbers in order, each once; by sorting, which takes a tenth of the time of numpy's
     table of hashes."""
     numbers.sort()
@@ -297,14 +291,14 @@ def _distinct(numbers: Numbers) -> Numbers:
 class NeedlessDocuments:
     """Documents of one shard that go, ascending, and the document that stays for each."""
 
-    documents: Numbers
+    documents: ngrams.Numbers
     """Their indices in documents.parquet."""
     are_exact: npt.NDArray[np.bool_]
     """True where an equal text stays, or would if it were not itself like another."""
     similarity: npt.NDArray[np.float64]
     """1 of equal texts."""
     raw_files: pa.StringArray
-    rows: Numbers
+    rows: ngrams.Numbers
     """Where the document is that stays: its raw file, and its row there."""
 
     def table(self, schema: pa.Schema) -> pa.Table:
@@ -360,9 +354,9 @@ def find_copies(
 def _leave_alike(
     pairs: StoredOutput,
     hashes: pa.FixedSizeBinaryArray,
-    ranks: Numbers,
+    ranks: ngrams.Numbers,
     is_there: npt.NDArray[np.bool_],
-    stays_for: Numbers,
+    stays_for: ngrams.Numbers,
     similarity: npt.NDArray[np.float64],
 ) -> None:
     """Write for each text that goes which one stays, and how alike they are: the one most alike, of

@@ -18,9 +18,7 @@ from tokflow.selection.left_out import EXCLUDED, LEFT_OUT_NAME
 from tokflow.selection.stage import SELECTION
 from tokflow.shown import counted
 from tokflow.split.mixed_split import source_and_key
-from tokflow.store.manifest import MANIFEST_NAME, plain_json
-from tokflow.store.store import StoredOutput
-from tokflow.store.tables import read_table, to_numpy
+from tokflow.store import manifest, store, tables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +45,7 @@ class HeldThere:
 
 
 def find_held(
-    export: StoredOutput, there: Mapping[str, HubFile], target: Target
+    export: store.StoredOutput, there: Mapping[str, HubFile], target: Target
 ) -> Iterator[HeldThere]:
     """Yield the builds in a branch that have documents which lists exclude from an export.
 
@@ -55,12 +53,12 @@ def find_held(
     yielded where the store of the export is not here. Raises: as `read_small`.
     """
     before = {}
-    for path in sorted(path for path in there if path.endswith(MANIFEST_NAME)):
+    for path in sorted(path for path in there if path.endswith(manifest.MANIFEST_NAME)):
         with suppress(ValueError, LookupError, TypeError, RecursionError):  # of somebody else
-            fields = plain_json(read_small(there[path]))
+            fields = manifest.plain_json(read_small(there[path]))
             if fields["fingerprint"] != export.manifest.recipe.fingerprint:
                 dataset = None if "mixture" in fields["details"] else str(fields["dataset"])
-                before[path.removesuffix(MANIFEST_NAME)] = dataset
+                before[path.removesuffix(manifest.MANIFEST_NAME)] = dataset
     excluded = list[Document]()
     with suppress(MissingOutputError, CorruptOutputError, ForeignOutputError):
         excluded += _excluded_from(export) if before else ()
@@ -82,7 +80,7 @@ def find_held(
             )
 
 
-def _excluded_from(export: StoredOutput) -> Iterator[Document]:
+def _excluded_from(export: store.StoredOutput) -> Iterator[Document]:
     """Yield the documents that lists exclude from what an export was made from. Raises: as
     `lineage`."""
     ancestry = Ancestry()
@@ -90,10 +88,10 @@ def _excluded_from(export: StoredOutput) -> Iterator[Document]:
         rules: Any = output.manifest.details.get("rules", ())
         numbers = [at for at, rule in enumerate(rules) if rule.startswith(EXCLUDED)]
         if output.manifest.recipe.stage == SELECTION.name and numbers:
-            table, shard = read_table(output.file(LEFT_OUT_NAME)), ancestry.shard(output)
-            is_excluded = np.isin(to_numpy(table["rule"]), numbers)
-            document = to_numpy(table["document"])[is_excluded]
-            rows = to_numpy(shard.documents(["row"])["row"])[document]
+            table, shard = tables.read_table(output.file(LEFT_OUT_NAME)), ancestry.shard(output)
+            is_excluded = np.isin(tables.to_numpy(table["rule"]), numbers)
+            document = tables.to_numpy(table["document"])[is_excluded]
+            rows = tables.to_numpy(shard.documents(["row"])["row"])[document]
             files, own = shard.origins.of_rows(rows)
             for raw_file, row in zip(files.to_pylist(), own.tolist(), strict=True):
                 yield shard.manifest.dataset, raw_file, row

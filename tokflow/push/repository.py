@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, TokflowError
-from tokflow.raw.hub_repository import (
-    COMMIT,
-    HubFile,
-    authorization,
-    endpoint,
-    files_at,
-    hide_signatures,
-    without_token,
-)
+from tokflow.raw import hub_repository
 from tokflow.raw.remote import TransientError
 from tokflow.shown import redact
 from tokflow.store.urls import hub_url
@@ -70,7 +62,7 @@ def read_target(url: str, *, revision: str | None = None) -> Target:
     branch = revision or written or MAIN
     if written and branch != written:
         raise _wrong(url, "one revision", f"{written!r} and {revision!r}", "keep one of them")
-    if COMMIT.fullmatch(branch):
+    if hub_repository.COMMIT.fullmatch(branch):
         raise _wrong(url, "a branch", f"the commit {branch}", "name a branch, or leave it out")
     for part in folder.split("/") if folder else ():
         if not _NAME.fullmatch(part):
@@ -113,7 +105,7 @@ class Look:
 
     commit: str
     is_private: bool
-    files: Mapping[str, HubFile]
+    files: Mapping[str, hub_repository.HubFile]
     """The files by path."""
 
 
@@ -134,7 +126,7 @@ class Repository:
                 try:
                     about = api.dataset_info(name, revision=revision, expand=["sha", "private"])
                     commit = str(about.sha)
-                    files = {file.path: file for file in files_at(api, name, commit)}
+                    files = {file.path: file for file in hub_repository.files_at(api, name, commit)}
                     return Look(commit=commit, is_private=bool(about.private), files=files)
                 except RepositoryNotFoundError:
                     api.create_repo(name, repo_type="dataset", private=make_private, exist_ok=True)
@@ -193,7 +185,7 @@ class Repository:
 
     def web_url(self, commit: str) -> str:
         """Return the page of the pull request, or of the repository at a commit."""
-        page = f"{endpoint()}/datasets/{self.target.name}"
+        page = f"{hub_repository.endpoint()}/datasets/{self.target.name}"
         revision, folder = self.target.revision, self.target.folder
         if revision.startswith("refs/pr/"):
             return f"{page}/discussions/{revision.removeprefix('refs/pr/')}"
@@ -203,8 +195,8 @@ class Repository:
     def _api(self) -> "HfApi":
         from huggingface_hub import HfApi
 
-        hide_signatures()
-        return HfApi(endpoint=endpoint(), library_name="tokflow")
+        hub_repository.hide_signatures()
+        return HfApi(endpoint=hub_repository.endpoint(), library_name="tokflow")
 
     @contextmanager
     def _problems(self) -> Iterator[None]:
@@ -235,15 +227,15 @@ def _problem(error: Exception, target: Target) -> Exception:
     is_lasting = isinstance(error, lasting)
     is_page = isinstance(error, json.JSONDecodeError)  # of a server before the hub
     if status in PASSING or (status is None and (is_page or not is_lasting)):
-        return TransientError(without_token(cause or error))
+        return TransientError(hub_repository.without_token(cause or error))
     if status in (401, 403):
         return ConfigError(
             where=target.url,
             expected="a token that may write to it",
-            found=f"one that may not (HTTP {status})" if authorization() else "none",
+            found=f"one that may not (HTTP {status})" if hub_repository.authorization() else "none",
             remedy="set HF_TOKEN (`hf auth login`) to a token with the right to write",
         )
-    return not_taken(target, without_token(cause or error))
+    return not_taken(target, hub_repository.without_token(cause or error))
 
 
 def not_taken(target: Target, found: str) -> PushError:

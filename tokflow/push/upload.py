@@ -10,19 +10,9 @@ from pathlib import Path
 from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow.exports.reading import open_export
+from tokflow.push import repository as hub
 from tokflow.push.card import card_config, card_section, merged_card
 from tokflow.push.excluded import HeldThere, find_held
-from tokflow.push.repository import (
-    MAIN,
-    File,
-    Look,
-    PushError,
-    Repository,
-    Target,
-    file_of,
-    not_taken,
-    read_target,
-)
 from tokflow.raw.hub_repository import CARD, HubFile, card_of, read_small
 from tokflow.raw.remote import Retries, TransientError
 from tokflow.record.beside import read_card
@@ -99,7 +89,7 @@ def push_export(
     ConfigError for a wrong URL, for pickle files without `allow_pickle`, for a folder or config of
     somebody else, and for a token that may not write; PushError where the hub does not take it.
     """
-    target, opened = read_target(to, revision=revision), open_export(export)
+    target, opened = hub.read_target(to, revision=revision), open_export(export)
     pickles = [name for name in opened.manifest.files if name.endswith((".pkl", ".pickle"))]
     if pickles and not allow_pickle:
         raise ConfigError(
@@ -108,22 +98,22 @@ def push_export(
             found=f"{opened.format_name}: {pickles[0]}",
             remedy="push another format, or allow it by --allow-pickle",
         )
-    if pull_request and target.revision != MAIN:
+    if pull_request and target.revision != hub.MAIN:
         raise ConfigError(
             where=target.url,
             expected="no revision with a pull request, which is one to main",
             found=target.revision,
             remedy="leave one of them out; to go on with one, push to its revision refs/pr/N",
         )
-    return _Push(opened, Repository(target), private, say, is_pull_request=pull_request).run()
+    return _Push(opened, hub.Repository(target), private, say, is_pull_request=pull_request).run()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Changes:
     """Changes to a branch: files of the export; card and manifest; files to be deleted."""
 
-    files: list[File]
-    last: list[File]
+    files: list[hub.File]
+    last: list[hub.File]
     deleted: set[str]
 
     @property
@@ -136,7 +126,7 @@ class _Push:
     """One push: looks at the branch, sends what differs, and looks again, until nothing does."""
 
     export: Export
-    repository: Repository
+    repository: hub.Repository
     private: bool | None
     say: Callable[[str], None]
     is_pull_request: bool = False
@@ -145,7 +135,7 @@ class _Push:
     held: tuple[HeldThere, ...] | None = None
 
     @property
-    def target(self) -> Target:
+    def target(self) -> hub.Target:
         return self.repository.target
 
     @property
@@ -154,17 +144,17 @@ class _Push:
         return f"{self.export.manifest.dataset}, as {self.export.format_name}"
 
     @cached_property
-    def files(self) -> list[File]:
+    def files(self) -> list[hub.File]:
         """The files of the export, without its manifest."""
         return [
-            File(self.target.folder + name, self.export.folder / name, of.num_bytes, of.sha256)
+            hub.File(self.target.folder + name, self.export.folder / name, of.num_bytes, of.sha256)
             for name, of in self.export.manifest.files.items()
         ]
 
     @cached_property
-    def manifest(self) -> File:
+    def manifest(self) -> hub.File:
         content = (self.export.folder / MANIFEST_NAME).read_bytes()
-        return file_of(self.target.folder + MANIFEST_NAME, content)
+        return hub.file_of(self.target.folder + MANIFEST_NAME, content)
 
     @cached_property
     def _of_card(self) -> tuple[dict[str, object], str, dict[str, object]]:
@@ -173,13 +163,13 @@ class _Push:
         return config, card_section(self.export, self.target), fields
 
     @cached_property
-    def croissant(self) -> list[File]:
+    def croissant(self) -> list[hub.File]:
         """The Croissant description, where it is beside the export."""
         data = self.export.store.read_beside(self.export.folder, CROISSANT_NAME)
-        return [file_of(self.target.folder + CROISSANT_NAME, data)] if data else []
+        return [hub.file_of(self.target.folder + CROISSANT_NAME, data)] if data else []
 
     def run(self) -> Pushed:
-        retries = Retries(self.target.url, partial(not_taken, self.target))
+        retries = Retries(self.target.url, partial(hub.not_taken, self.target))
         while True:
             num_sent = len(self.sent)
             try:
@@ -229,7 +219,7 @@ class _Push:
         before = read_small(there[CARD]) if CARD in there else b""
         text = before.decode(errors="surrogateescape")
         merged = merged_card(text, self.target, *self._of_card)
-        card = file_of(CARD, merged.encode(errors="surrogateescape"))
+        card = hub.file_of(CARD, merged.encode(errors="surrogateescape"))
         last = [self.manifest, *self.croissant, card]
         return _Changes(
             files=files,
@@ -273,7 +263,7 @@ class _Push:
     def _refuse_again(self, changes: _Changes) -> None:
         """Stop where the hub lists something else than it has taken."""
         if again := sorted(changes.paths & self.sent.keys()):
-            raise PushError(
+            raise hub.PushError(
                 where=f"{self.target.url}: {again[0]}",
                 expected="the content that was sent",
                 found="other content, or none",
@@ -284,10 +274,10 @@ class _Push:
     def _send(self, changes: _Changes, parent: str) -> None:
         check_files(self.export, only=self._names(changes.files), fetches=False)
         batches = [*_batches(changes.files, self.export.store.most_bytes // 2)]
-        fingerprint, list_ = self.export.manifest.recipe.fingerprint, list[File]()
+        fingerprint, list_ = self.export.manifest.recipe.fingerprint, list[hub.File]()
         if len(batches) > 1:
             name = f"{self.target.folder}{UNFINISHED}/{fingerprint[:16]}.json"
-            list_ = [file_of(name, self.manifest.read())]
+            list_ = [hub.file_of(name, self.manifest.read())]
         for number, batch in enumerate(batches, 1):
             is_last = number == len(batches)
             files = [*batch, *changes.last] if is_last else batch
@@ -304,10 +294,10 @@ class _Push:
             num_bytes = sum(file.num_bytes for file in files)
             self.say(f"commit {parent[:7]}{of}: {counted(len(files), 'file')}, {size(num_bytes)}")
 
-    def _names(self, files: Sequence[File]) -> set[str]:
+    def _names(self, files: Sequence[hub.File]) -> set[str]:
         return {file.path.removeprefix(self.target.folder) for file in files}
 
-    def _is_same(self, file: File, there: HubFile | None) -> bool:
+    def _is_same(self, file: hub.File, there: HubFile | None) -> bool:
         """Return whether the hub has the content of a file, by size and digest; of a small one
         git's, for which it is read."""
         if there is None or there.num_bytes != file.num_bytes:
@@ -320,7 +310,7 @@ class _Push:
         git_name = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
         return git_name.hexdigest() == there.content_id
 
-    def _pushed(self, look: Look) -> Pushed:
+    def _pushed(self, look: hub.Look) -> Pushed:
         export = [*self.files, self.manifest]
         sent = {path: size for path, size in self.sent.items() if UNFINISHED not in path}
         return Pushed(
@@ -337,9 +327,9 @@ class _Push:
         )
 
 
-def _batches(files: Sequence[File], most_bytes: int) -> Iterator[list[File]]:
+def _batches(files: Sequence[hub.File], most_bytes: int) -> Iterator[list[hub.File]]:
     """Yield the files of each commit, in order; one without any where there are none."""
-    batch: list[File] = []
+    batch: list[hub.File] = []
     num_bytes = num_text_bytes = 0
     for file in files:
         is_text = file.num_bytes <= TEXT_BYTES and not file.path.endswith(KEPT_APART)

@@ -30,9 +30,7 @@ from typing import Any, Literal, TypeAlias
 
 from tokflow.audit.ancestry import Ancestry, lineage
 from tokflow.errors import ConfigError, MissingOutputError, TokflowError, message_of
-from tokflow.exports import Extra
-from tokflow.exports.reading import Export, is_export
-from tokflow.exports.stage import EXPORT
+from tokflow.exports import Extra, reading, stage
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
@@ -110,8 +108,8 @@ def leaves_of(outputs: Iterable[StoredOutput]) -> dict[str, str]:
         leaf = replace(manifest, files={**manifest.dropped, **manifest.files}).fields()
         details, files = leaf["details"], leaf["files"]
         leaf["details"] = {of: details[of] for of in details if of not in OF_ENVIRONMENT}
-        if is_export(manifest):
-            has_time = Export(output).format.has_time
+        if reading.is_export(manifest):
+            has_time = reading.Export(output).format.has_time
             leaf["files"] = {of: files[of] for of in files if not has_time(of)}
         name = "/".join(filter(None, (leaf["dataset"], leaf["stage"], leaf["partition"])))
         text = json.dumps(leaf, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -177,7 +175,7 @@ def check_store(statement: Statement, store: Store, folder: Path) -> Iterator[st
     """
     said = statement["predicate"]
     name = said["fingerprint"][:16]
-    below = Path(said["dataset"], EXPORT.path, said["export"], name)
+    below = Path(said["dataset"], stage.EXPORT.path, said["export"], name)
     likely = [folder / Path(*below.parts[at:]) for at in range(5)]
     store.look_for(likely[:2])
     there = next((of for of in likely if is_complete(of)), None)
@@ -188,7 +186,7 @@ def check_store(statement: Statement, store: Store, folder: Path) -> Iterator[st
             found="none",
             remedy="name the store, the dataset or the export that has it, or add --rebuild",
         )
-    export = store.find(resolved(there), EXPORT.name, said["fingerprint"])
+    export = store.find(resolved(there), stage.EXPORT.name, said["fingerprint"])
     outputs = lineage(export, Ancestry())
     yield from map(str, differences(statement, outputs))
     for problems in store.problems(outputs):

@@ -11,28 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
+from tokflow import stage
 from tokflow.attributes.config import Kind
 from tokflow.errors import ConfigError
+from tokflow.selection import stage as selection
 from tokflow.selection.left_out import Column, answers_of
-from tokflow.selection.stage import (
-    columns_of,
-    columns_over,
-    decided_over,
-    expression_over,
-    files_over,
-    inputs_over,
-)
-from tokflow.stage import (
-    Cost,
-    DatasetConfig,
-    Input,
-    Making,
-    Opened,
-    Stage,
-    Tables,
-    TablesWriter,
-    Writer,
-)
 from tokflow.store.config import Config, check_name, said_of
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.store import StoredOutput
@@ -67,7 +50,7 @@ class StrataConfig(Config):
     """Name to expression, in the grammar of `select`. A document is of the first that is true of
     it; one of which none is true is in no part, and counted."""
 
-    def over(self, dataset: DatasetConfig) -> "dict[str, Expression]":
+    def over(self, dataset: stage.DatasetConfig) -> "dict[str, Expression]":
         """Return the expression of each stratum over the columns of a dataset.
 
         Raises: ConfigError, whose place begins with the stratum, where one is wrong.
@@ -75,7 +58,7 @@ class StrataConfig(Config):
         found = {}
         for name, text in self.expressions.items():
             try:
-                found[name] = expression_over(dataset, text)
+                found[name] = selection.expression_over(dataset, text)
             except ConfigError as error:
                 raise said_of(name, error) from None
             if copies := found[name].copies:
@@ -140,43 +123,43 @@ class Strata:
     """(num_documents,): the ordinal of its name, or NO_STRATUM."""
 
 
-class StrataStage(Stage):
+class StrataStage(stage.Stage):
     """The strata of the documents of each token shard."""
 
     name = "strata"
     config, needs = StrataConfig, "expressions"
     gives = "strata"
-    cost = Cost(0.02)
+    cost = stage.Cost(0.02)
 
-    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
+    def inputs(self, dataset: stage.DatasetConfig, variant: str) -> Sequence[stage.Input]:
         """Return what the expressions are over."""
-        return inputs_over(dataset, _together(dataset))
+        return selection.inputs_over(dataset, _together(dataset))
 
-    def recipe(self, making: Making) -> Recipe:
+    def recipe(self, making: stage.Making) -> Recipe:
         """Return what decides the strata: the tokens and the expressions."""
         dataset = making.graph.dataset
         tokens = making.input("tokens").fingerprint
-        return _recipe(dataset, decided_over(making, _together(dataset)), tokens=tokens)
+        return _recipe(dataset, selection.decided_over(making, _together(dataset)), tokens=tokens)
 
-    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: stage.DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the strata of any shard."""
         return _recipe(dataset, {})
 
-    def writer(self, making: Making) -> Writer:
+    def writer(self, making: stage.Making) -> stage.Writer:
         """Return what asks the expressions of each document."""
         dataset = making.graph.dataset
         expression = _together(dataset)
-        files, attributes = files_over(making, expression), columns_over(making, expression)
-        asked = making.of(StrataConfig).expressions, columns_of(dataset), attributes
-        quantiles = files.quantiles if files else {}
-        return TablesWriter.of(making, strata_of, making.opened("tokens"), *asked, quantiles)
+        files = selection.files_over(making, expression)
+        asked = making.of(StrataConfig).expressions, selection.columns_of(dataset)
+        of_all = selection.columns_over(making, expression), files.quantiles if files else {}
+        return stage.TablesWriter.of(making, strata_of, making.opened("tokens"), *asked, *of_all)
 
-    def open(self, stored: StoredOutput, inputs: Opened) -> Strata:
+    def open(self, stored: StoredOutput, inputs: stage.Opened) -> Strata:
         """Return the stratum of each document."""
         codes = to_numpy(read_table(stored.file(STRATA_NAME))["stratum"])
         return Strata(tuple(stored.manifest.details["strata"]), codes)
 
-    def about(self, dataset: DatasetConfig, variant: str) -> str:
+    def about(self, dataset: stage.DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
         each = (f"    {name}: {of}" for name, of in _texts(dataset))
         return "The stratum of each document, the first that is true:\n\n" + "\n".join(each)
@@ -185,16 +168,16 @@ class StrataStage(Stage):
 STRATA = StrataStage()
 
 
-def _texts(dataset: DatasetConfig) -> list[list[str]]:
+def _texts(dataset: stage.DatasetConfig) -> list[list[str]]:
     """Return the name and the canonical expression of each stratum; their order counts."""
     return [[name, of.text] for name, of in dataset.of(StrataConfig).over(dataset).items()]
 
 
-def _together(dataset: DatasetConfig) -> "Expression":
+def _together(dataset: stage.DatasetConfig) -> "Expression":
     return together(dataset.of(StrataConfig).over(dataset))
 
 
-def _recipe(dataset: DatasetConfig, decided: Mapping[str, Any], **parents: str) -> Recipe:
+def _recipe(dataset: stage.DatasetConfig, decided: Mapping[str, Any], **parents: str) -> Recipe:
     config = {"strata": _texts(dataset), **decided}
     return Recipe(stage=STRATA.name, version=STRATA_VERSION, config=config, parents=parents)
 
@@ -225,7 +208,7 @@ def strata_of(
     columns: Mapping[str, Kind],
     attributes: Mapping[str, Column],
     quantiles: Mapping[str, float | None],
-) -> Tables:
+) -> stage.Tables:
     """Return the stratum of each document of a shard: the first whose expression is true.
     `quantiles`: those over all files."""
     from tokflow.selection.expression import parse

@@ -28,11 +28,9 @@ from tokflow.sequences.stage import SEQUENCES
 from tokflow.shown import counted, ratio
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
-from tokflow.store.integrity import report_damage_on_error
+from tokflow.store import integrity, stored_outputs, tables
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
-from tokflow.store.stored_outputs import newest_output
-from tokflow.store.tables import read_table
 from tokflow.strata.stage import STRATA, strata_rows
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.stage import TOKENS
@@ -78,7 +76,7 @@ class ShardSample:
             if shard.manifest.dropped:
                 continue
             vocab_size = shard.manifest.details["vocab_size"]
-            with report_damage_on_error(shard):
+            with integrity.report_damage_on_error(shard):
                 token_ids = shard.tokens(is_lazy=share < shard.num_tokens).read(0, share)
                 if share and (largest := int(token_ids.max())) >= vocab_size:
                     raise ValueError(f"token id {largest:,} in a vocabulary of {vocab_size:,}")
@@ -143,7 +141,7 @@ class StoreFacts:
         for of in self.plan.own:
             if of.output.step.has_latest:
                 kept = store.read(of.folder) if of.is_made and of.folder else None
-                if newest := kept or newest_output(store, of.output.place):
+                if newest := kept or stored_outputs.newest_output(store, of.output.place):
                     found[of.name] = newest, "" if kept else of.reason
         return found
 
@@ -289,7 +287,7 @@ def _leaks(facts: StoreFacts) -> dict[str, Any]:
         return {}
     some = facts.sampled([*every])
     names = ["share", *OF_TEXT, "ngram"]
-    table = pa.concat_tables(read_table(of.file(MATCHES_NAME), names) for of in some)
+    table = pa.concat_tables(tables.read_table(of.file(MATCHES_NAME), names) for of in some)
     table = table.filter(pc.greater_equal(table["share"], CONTAMINATED))
     found = table.group_by(OF_TEXT, use_threads=False).aggregate(
         [([], "count_all"), ("ngram", "first")]

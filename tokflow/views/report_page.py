@@ -17,30 +17,10 @@ from tokflow.pipeline.status import STATES
 from tokflow.store.integrity import once_more
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.engines.reference import describe_reference
+from tokflow.views import report_facts, report_pictures
 from tokflow.views.picture import INK, MUTED, SERIES, Picture, check_report, shortened_name
-from tokflow.views.report_facts import (
-    SEGMENTS_SHOWN,
-    TOKENS_SHOWN,
-    StoreFacts,
-    find_excerpts,
-    selection_values,
-    shown_tokens,
-    spread,
-)
-from tokflow.views.report_pictures import (
-    UNUSED,
-    UNUSED_LOOKED_AT,
-    VocabularyUse,
-    by_file,
-    by_script,
-    count_ids,
-    length_pictures,
-    open_texts,
-    reject_picture,
-    share_pictures,
-    similarity_picture,
-    vocabulary_picture,
-)
+from tokflow.views.report_facts import StoreFacts
+from tokflow.views.report_pictures import VocabularyUse
 
 REPORT_PATH = Path("report", "report.html")
 """Place of the page below the folder of its dataset."""
@@ -89,8 +69,8 @@ def make_report(dataset: Dataset) -> ReportPage:
 
 def _page_of(dataset: Dataset) -> ReportPage:
     facts = StoreFacts(make_plan(dataset))
-    texts = open_texts(facts.plan)
-    use = count_ids(facts, texts) if texts else None
+    texts = report_pictures.open_texts(facts.plan)
+    use = report_pictures.count_ids(facts, texts) if texts else None
     pictures = tuple(_pictures(facts, texts, use))
     values = _values(facts, texts, use) | {"pictures": pictures}
     for rows in ROWS:
@@ -116,16 +96,16 @@ def _pictures(
     facts: StoreFacts, texts: TokenTexts | None, use: VocabularyUse | None
 ) -> Iterator[Picture]:
     """Yield the pictures that there is something to see in, in the order of the pipeline."""
-    lengths = {of.name: of for of in length_pictures(facts)}
+    lengths = {of.name: of for of in report_pictures.length_pictures(facts)}
     of_documents = lengths.pop("document_lengths", None)
-    of_scripts = by_script(facts, texts) if texts else None
-    found = [of_documents, by_file(facts), of_scripts, reject_picture(facts)]
-    found.append(similarity_picture(facts))
+    of_scripts = report_pictures.by_script(facts, texts) if texts else None
+    found = [of_documents, report_pictures.by_file(facts), of_scripts]
+    found += [report_pictures.reject_picture(facts), report_pictures.similarity_picture(facts)]
     yield from filter(None, found)
-    yield from share_pictures(facts)
+    yield from report_pictures.share_pictures(facts)
     yield from lengths.values()
     if use is not None:
-        yield vocabulary_picture(use)
+        yield report_pictures.vocabulary_picture(use)
 
 
 def _values(
@@ -146,13 +126,13 @@ def _values(
         "parts": facts.split.rows if facts.split else [],
         "exports": facts.export_rows,
         "mixture": facts.source_rows,
-        **selection_values(facts),
+        **report_facts.selection_values(facts),
         "texts": texts,
         "unused": _unused(use, texts) if use and texts else [],
         "use": use,
-        "max_segments": SEGMENTS_SHOWN,
-        "max_tokens": TOKENS_SHOWN,
-        "excerpts": find_excerpts(facts, texts) if texts else [],
+        "max_segments": report_facts.SEGMENTS_SHOWN,
+        "max_tokens": report_facts.TOKENS_SHOWN,
+        "excerpts": report_facts.find_excerpts(facts, texts) if texts else [],
     }
 
 
@@ -209,9 +189,10 @@ def _problems(plan: Plan) -> list[str]:
 
 def _unused(use: VocabularyUse, texts: TokenTexts) -> list[tuple[int, str]]:
     """Return some ids that were never met: the longest texts, which are words, first."""
-    shown = [(of, texts.chip(of)) for of in spread(use.unused, UNUSED_LOOKED_AT)]
+    some = report_facts.spread(use.unused, report_pictures.UNUSED_LOOKED_AT)
+    shown = [(of, texts.chip(of)) for of in some]
     shown.sort(key=lambda of: ("\\" in of[1], -len(of[1]), of[0]))
-    return shown[:UNUSED]
+    return shown[: report_pictures.UNUSED]
 
 
 def rendered(values: Mapping[str, Any]) -> bytes:
@@ -233,7 +214,8 @@ def rendered(values: Mapping[str, Any]) -> bytes:
         "label": label,
         "columns": shown_columns,
     }
-    environment.filters |= filters | {"tokens": partial(shown_tokens, texts=values["texts"])}
+    shown_tokens = partial(report_facts.shown_tokens, texts=values["texts"])
+    environment.filters |= filters | {"tokens": shown_tokens}
     page = environment.get_template("report.html").render(values)
     return page.encode(errors="replace")
 

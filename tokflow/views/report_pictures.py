@@ -18,9 +18,7 @@ from tokflow.pipeline.plan import Plan
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.shown import counted
-from tokflow.store.integrity import report_damage_on_error
-from tokflow.store.store import StoredOutput
-from tokflow.store.tables import read_first, read_parts, to_numpy
+from tokflow.store import integrity, store, tables
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME, OTHERS
 from tokflow.views.picture import (
@@ -182,11 +180,11 @@ def length_pictures(facts: StoreFacts) -> Iterator[Picture]:
 def _lengths_in(shard: TokenShard, num: int) -> npt.NDArray[np.int64]:
     """Return the tokens of each of the first `num` documents; no further row group is read."""
     found = [np.zeros(0, np.int64)]
-    with report_damage_on_error(shard):
+    with integrity.report_damage_on_error(shard):
         for name in shard.names(DOCUMENTS_NAME):
             if (left := num - sum(map(len, found))) > 0:
-                first = read_first(shard.stored.file(name), ["num_tokens"], left)
-                found.append(to_numpy(first["num_tokens"]))
+                first = tables.read_first(shard.stored.file(name), ["num_tokens"], left)
+                found.append(tables.to_numpy(first["num_tokens"]))
     return np.concatenate(found)
 
 
@@ -219,15 +217,15 @@ def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     )
 
 
-def _sequences_in(made: StoredOutput, most: int) -> npt.NDArray[np.int64]:
+def _sequences_in(made: store.StoredOutput, most: int) -> npt.NDArray[np.int64]:
     """Return the tokens, the segments and the sequence_length of each finished sequence of a file,
     (3, num_sequences); of each part those of the first `most`."""
     parts: Sequence[str] = made.manifest.details["parts"]
     of_all = made.manifest.details["sequence_length"]  # parts can have different ones
     found = [np.zeros((3, 0), np.int64)]
-    with report_damage_on_error(made):
+    with integrity.report_damage_on_error(made):
         names = ["sequence", "num_tokens"]
-        rows = read_parts(made.file(SEGMENTS_NAME), parts, names, sequences=(0, most))
+        rows = tables.read_parts(made.file(SEGMENTS_NAME), parts, names, sequences=(0, most))
         for part, columns in rows.items():
             num = min(made.manifest.counts[f"{part}.num_sequences"], most)
             is_done = columns["sequence"] < num

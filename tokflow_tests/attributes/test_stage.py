@@ -103,6 +103,8 @@ def test_a_kept_column_finds_its_row_in_tables_of_all_files(tmp_path: Path, suff
     build(dataset)
 
     assert values_of(dataset) == [[1.0, None, None], [None, 5.0]]
+    counts = {"num_documents": 3, "num_without": 1}  # of tables of all files no unused rows
+    assert counts_of(graph_of(dataset), "a.jsonl") == counts
 
 
 def test_they_are_an_asset_between_the_tokens_and_the_selection(tmp_path: Path):
@@ -158,6 +160,7 @@ def test_what_is_not_named_by_select_makes_no_selection_again(tmp_path: Path):
         ({"key": "url"}, [{"url": "u1", "quality": "x"}], "a table of parquet", "JSON parse error"),
         ({"key": "url"}, [{"url": "u1"}], "a table of parquet", "url, without quality"),
         ({"key": "text_hash"}, [{"text_hash": "zz", "quality": 1}], "keys of 32 hex", "non-hex"),
+        ({"key": "row"}, [{"row": 0, "quality": 1}], "a table for each", "tables of other names"),
     ],
 )
 def test_tables_that_cannot_be_right_are_errors(
@@ -188,13 +191,6 @@ def test_a_table_that_changes_after_it_was_hashed_is_not_taken(
         writer.write(None, tmp_path, ignore)
 
 
-def test_rows_of_each_file_need_tables_of_their_names(tmp_path: Path):
-    write_json(tmp_path / "scores/all.jsonl", [{"row": 0, "quality": 1}])
-
-    with pytest.raises(AssertionError, match=r"such as all\.jsonl"):
-        build(declared(tmp_path, {"key": "row"}))
-
-
 def test_a_file_without_a_table_has_no_values_and_an_empty_table_has_none(tmp_path: Path):
     write_json(tmp_path / "scores/a.jsonl", [])
     dataset = declared(tmp_path, {"key": "row"})
@@ -220,15 +216,6 @@ def test_keys_are_text_and_whole_numbers_have_to_be_exact(tmp_path: Path):
     pq.write_table(table, tmp_path / "scores/all.parquet")
     with pytest.raises(AssertionError, match="found 9,007,199,254,740,992"):
         build(declared(tmp_path, {"key": "url"}, rows=urls))
-
-
-def test_tables_of_all_files_have_one_digest_and_no_unused_rows(tmp_path: Path):
-    rows = [{"url": url, "quality": 1} for url in ("u1", "u4", "u9")]
-    write_json(tmp_path / "scores/all.jsonl", rows)
-    dataset = declared(tmp_path, {"key": "url"})
-    build(dataset)
-
-    assert counts_of(graph_of(dataset), "a.jsonl") == {"num_documents": 3, "num_without": 2}
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,6 @@ from tokflow_tests.wrong_engine import use_wrong_engine
 Result = dg.ExecuteInProcessResult
 
 
-def build(case: Case) -> Result:
-    return case.job()
-
-
 def test_one_run_builds_everything_of_a_dataset_that_dagster_has_never_seen(
     built_by: tuple[Case, Result],
 ):
@@ -62,7 +58,7 @@ def test_the_log_of_a_first_build_counts_raw_files_and_proposes_groups(
     monkeypatch.setattr(lines, "SECONDS", 0.0)
     monkeypatch.setattr(raw_config, "MANY_FILES", 3)
 
-    result = build(case)
+    result = case.job()
 
     said = [of.user_message for of in case.instance.all_logs(result.run_id)]
     recorded = [line for line in said if line.startswith("raw: ") and line.endswith(" recorded")]
@@ -86,7 +82,7 @@ def test_after_a_change_what_came_of_it_is_reported_and_no_more(case: Case):
     case.remove("c")
     case.write("d", "new\n")
 
-    result = build(case)
+    result = case.job()
 
     assert reported(case, result) == {
         "raw": 2,
@@ -107,7 +103,7 @@ def test_damage_fails_the_run_until_it_is_mended(case: Case):
     content = path.read_bytes()
     path.write_bytes(b"\xff\xff" + content[2:])
 
-    results = [build(case), build(case)]
+    results = [case.job(), case.job()]
 
     for result in results:
         assert "small/tokens: " in failure(result)
@@ -116,7 +112,7 @@ def test_damage_fails_the_run_until_it_is_mended(case: Case):
 
     path.write_bytes(content)
 
-    assert build(case).success
+    assert case.job().success
 
 
 @is_built
@@ -128,14 +124,14 @@ def test_where_a_check_fails_no_export_is_made(case: Case, monkeypatch: pytest.M
     wrong = replace(CHECKS["tokens"]["accounting_closes"], find=lambda *_: ["wrong"])
     with monkeypatch.context() as patch:
         patch.setitem(CHECKS["tokens"], "accounting_closes", wrong)
-        result = build(case)
+        result = case.job()
 
     assert "small/tokens: wrong" in failure(result)
     assert graph_of(case.dataset).output("sequences", "b.txt").is_made
     assert latest.resolve() == before
     assert {"exports/bin", "exports/parquet"} == set(case.not_fresh())
 
-    assert reported(case, build(case)) == {"exports/bin": 1, "exports/parquet": 1}
+    assert reported(case, case.job()) == {"exports/bin": 1, "exports/parquet": 1}
     assert latest.resolve() != before
 
 
@@ -147,11 +143,11 @@ def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
 
     with monkeypatch.context() as patch:
         patch.setattr("tokflow.components.recorded_build.Checker", killed)
-        first = build(case)
+        first = case.job()
 
     assert set(case.not_fresh()) == {"exports/bin", "exports/parquet"}
     assert checks(first) == []
-    evaluations = checks(build(case))
+    evaluations = checks(case.job())
 
     assert len(evaluations) == 9
     assert all(of.metadata["num_remembered"].value == 0 for of in evaluations)
@@ -162,7 +158,7 @@ def test_what_was_built_outside_of_dagster_is_adopted_with_the_checks_that_passe
 ):
     with dg.DagsterInstance.ephemeral() as instance:
         monkeypatch.setattr(built, "instance", instance)
-        result = build(built)
+        result = built.job()
         details = shown(built.event("tokens", partition="b.txt").metadata["details"])
 
         assert built.not_fresh() == {}
@@ -198,7 +194,7 @@ def test_after_a_verdict_on_gigatoken_and_after_a_new_file_everything_is_fresh(
     case.write("a", "strange\nx\ny\nz\nu\nv\n")  # whose first line is not compared
     case.write("b", "strange\n")
 
-    result = build(case)
+    result = case.job()
 
     assert result.success, failure(result)
     assert case.not_fresh() == {}
@@ -207,16 +203,16 @@ def test_after_a_verdict_on_gigatoken_and_after_a_new_file_everything_is_fresh(
         graph.tokens(key).fingerprint for key in KEYS
     ]
     case.write("d", "new\n")  # of which the tokenizer that is trained on it is no other
-    build(case)
+    case.job()
     assert case.not_fresh() == {}
 
 
 def test_with_offsets_over_the_dataset_everything_is_fresh_after_a_file_changed(case: Case):
     case.attributes["split"] = {"scope": "dataset", "parts": {"train": {"documents": 20}}}
-    build(case)
+    case.job()
     case.write("c", "other\ntext\nhere\n")  # as many documents: the split of the others stays
 
-    result = build(case)
+    result = case.job()
 
     assert case.not_fresh() == {}
     assert reported(case, result)["split"] == 3
@@ -226,7 +222,7 @@ def test_what_a_transform_leaves_out_is_reported_and_its_source_is_a_code_versio
     source = "def ordinals(text):\n    return None if 'second' in text else text\n"
     (case.folder / "clean.py").write_text(source)
     case.attributes["documents"]["transform"] = "clean:ordinals"
-    result = build(case)
+    result = case.job()
     assert result.success, failure(result)
     assert all(evaluation.passed for evaluation in checks(result))
     event = case.event("tokens", partition="a.txt")
@@ -243,7 +239,7 @@ def test_tokens_go_after_the_checks_and_later_runs_find_nothing_wrong(case: Case
     case.attributes["keep"] = "exports"
 
     for _ in range(2):
-        result = build(case)
+        result = case.job()
         assert result.success
         assert all(of.passed for of in checks(result))
 
@@ -253,12 +249,12 @@ def test_tokens_go_after_the_checks_and_later_runs_find_nothing_wrong(case: Case
 
 def test_a_run_writes_cards_and_another_licence_reports_nothing(case: Case):
     case.attributes["card"] = {"license": "mit"}
-    build(case)
+    case.job()
     cards = [case.dataset.folder / f"exports/{of}/latest/{CARD_NAME}" for of in ("bin", "parquet")]
     assert all("license: mit" in of.read_text() for of in cards)
     case.attributes["card"] = {"license": "odc-by"}
 
-    result = build(case)
+    result = case.job()
 
     assert reported(case, result) == {}
     assert all("license: odc-by" in of.read_text() for of in cards)

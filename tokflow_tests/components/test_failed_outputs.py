@@ -12,7 +12,6 @@ from tokflow.components.instance import find_old_runs
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import StageFailure
 from tokflow.pipeline.status import FileStatus
-from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import KEYS, Case, failure, is_built, selection, shown_failed
 
 EXPORTS = {"exports/bin", "exports/parquet"}
@@ -40,7 +39,7 @@ def test_a_bad_file_and_the_exports_have_failed_until_it_is_as_it_was(case: Case
     good = (case.folder / "raw/b.txt").read_text()
     break_b(case)
 
-    result = build(case)
+    result = case.job()
 
     assert "1 of 3 files could not be built; the others were" in failure(result)
     assert failed(case) == OF_B | EXPORTS
@@ -52,7 +51,7 @@ def test_a_bad_file_and_the_exports_have_failed_until_it_is_as_it_was(case: Case
     assert check_of(case).severity is dg.AssetCheckSeverity.ERROR
 
     case.write("b", good)  # whose outputs are in the store, and in Dagster, already
-    assert build(case).success
+    assert case.job().success
 
     assert failed(case) == set()
     assert check_of(case).passed
@@ -62,7 +61,7 @@ def test_a_bad_file_and_the_exports_have_failed_until_it_is_as_it_was(case: Case
 def test_a_tokenizer_that_cannot_be_made_has_failed_and_all_that_waits_for_it(case: Case):
     case.attributes |= {"tokenizer": {"kind": "file", "name": "gone.json"}, "report": True}
 
-    assert "gone.json" in failure(build(case))
+    assert "gone.json" in failure(case.job())
 
     of_files = {f"{stage}:{key}" for stage in ("tokens", "split", "sequences") for key in KEYS}
     assert failed(case) == {"tokenizer", *of_files, *EXPORTS, "report"}
@@ -103,7 +102,7 @@ def test_only_so_many_outputs_are_marked_and_those_without_partitions_come_first
     monkeypatch.setattr("tokflow.components.checks.MAX_MARKED", 3)
     break_b(case)
 
-    result = build(case)
+    result = case.job()
 
     assert failed(case) == {"tokens:b.txt", *EXPORTS}
     lines = [of.user_message for of in case.instance.all_logs(result.run_id)]
@@ -144,7 +143,7 @@ def test_a_bad_file_that_is_left_out_has_failed_beside_green_exports_with_a_warn
     good = (case.folder / "raw/b.txt").read_text()
     break_b(case)
 
-    assert build(case).success
+    assert case.job().success
 
     assert failed(case) == {"tokens:b.txt"}
     key = dg.AssetCheckKey(dg.AssetKey(["small", "exports", "bin"]), "has_all_files")
@@ -157,7 +156,7 @@ def test_a_bad_file_that_is_left_out_has_failed_beside_green_exports_with_a_warn
     assert "b.txt" in case.instance.get_dynamic_partitions(str(partition_set(case.dataset).name))
 
     case.write("b", good)
-    assert build(case).success
+    assert case.job().success
 
     assert failed(case) == set()
     assert case.not_fresh() == {}

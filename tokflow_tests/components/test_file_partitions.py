@@ -6,7 +6,6 @@ from tokflow.components import decisions, file_partitions
 from tokflow.components.file_partitions import SyncedFiles, record_status, sync_files
 from tokflow.errors import ConfigError
 from tokflow.pipeline.mixture import graph_of
-from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import KEYS, Case, Sensor, selection, shown
 
 
@@ -147,11 +146,11 @@ def test_the_list_of_files_has_the_state_of_each_what_failed_first(case: Case):
     case.attributes["documents"] = {"text": "text", "format": "jsonl"}
     for name in "abc":
         case.write(name, '{"text": "good"}\n')
-    build(case)
+    case.job()
     assert states(case) == {"a.txt": "built", "b.txt": "built", "c.txt": "built"}
     case.write("c", "{broken\n")
 
-    build(case)
+    case.job()
     case.write("b", '{"text": "other"}\n')
     case.write("d", '{"text": "new"}\n')
     sync_files(case.instance, case.dataset)

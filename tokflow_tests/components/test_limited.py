@@ -10,7 +10,6 @@ import pytest
 
 from tokflow.components import decisions, file_partitions
 from tokflow.components.file_partitions import sync_files
-from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import Case, Sensor, failure, reported, selection
 
 TAKEN = ["a.txt", "b.txt"]
@@ -31,7 +30,7 @@ def built_before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     with dg.DagsterInstance.ephemeral() as instance:
         case = Case(tmp_path_factory.mktemp("built"), instance)
         case.attributes["documents"] = DOCUMENTS
-        assert build(case).success
+        assert case.job().success
         yield case
 
 
@@ -43,14 +42,14 @@ def built(limited: Case, built_before: Case) -> Case:
 
 
 def test_the_build_job_takes_files_until_the_limit_and_records_these_alone(limited: Case):
-    result = build(limited)
+    result = limited.job()
 
     assert result.success, failure(result)
     assert limited.partitions() == TAKEN
     assert limited.not_fresh() == {}
     assert limited.event("files").metadata["num_files"].value == 2
     assert limited.event("tokens", partition="b.txt").metadata["num_documents"].value == 1
-    assert reported(limited, build(limited)) == {}
+    assert reported(limited, limited.job()) == {}
 
 
 def test_partitions_that_may_follow_stay_until_the_files_before_them_are_built(built: Case):

@@ -5,14 +5,12 @@ import logging
 import pytest
 
 from tokflow.components import run_build_job
-from tokflow.components.assets import asset_keys
 from tokflow.components.reports import MAX_CHARACTERS
 from tokflow.pipeline.mixture import graph_of
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import walk
 from tokflow.views.picture import has_report
 from tokflow.views.report_page import REPORT_PATH
-from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import Case, failure, pasted, reported, shown_failed
 
 pytestmark = pytest.mark.skipif(not has_report(), reason="needs the extra [report]")
@@ -25,7 +23,7 @@ def test_a_report_is_made_last_and_one_that_cannot_be_drawn_is_a_warning_and_tri
 
     with monkeypatch.context() as patch:
         patch.setattr("tokflow.views.report_page.make_plan", _fail)
-        result = build(case)
+        result = case.job()
 
     assert result.success, failure(result)
     logged = case.instance.all_logs(result.run_id)
@@ -34,7 +32,7 @@ def test_a_report_is_made_last_and_one_that_cannot_be_drawn_is_a_warning_and_tri
     assert "found MemoryError: too little; run it where there is more" in warning
     assert case.not_fresh() == {"report": "MISSING"}
 
-    assert reported(case, build(case)) == {"report": 1}
+    assert reported(case, case.job()) == {"report": 1}
 
     assert case.not_fresh() == {}
     metadata = case.event("report").metadata
@@ -49,11 +47,11 @@ def test_a_report_is_made_last_and_one_that_cannot_be_drawn_is_a_warning_and_tri
     assert small[1].split("\n")[2] == r"| train | ▇▇▇▇▇ | 67\.65 \% |"
     assert max(map(len, small)) <= MAX_CHARACTERS
     assert list(walk(Store(folder), folder)) == []  # nothing of note
-    assert reported(case, build(case)) == {}
+    assert reported(case, case.job()) == {}
 
     (case.dataset.folder / REPORT_PATH).unlink()
 
-    assert reported(case, build(case)) == {}
+    assert reported(case, case.job()) == {}
     assert (case.dataset.folder / REPORT_PATH).is_file()
 
 
@@ -67,7 +65,7 @@ def test_a_build_in_a_process_leaves_the_report_to_the_next_job_and_one_is_enoug
     assert not (case.dataset.folder / REPORT_PATH).exists()
     drawn = []
     for _ in range(2):  # the same files fail
-        build(case)
+        case.job()
         drawn.append((case.dataset.folder / REPORT_PATH).stat().st_mtime_ns)
     assert drawn[0] == drawn[1]
     assert "report" not in shown_failed(case.instance, case.dataset)
@@ -75,9 +73,3 @@ def test_a_build_in_a_process_leaves_the_report_to_the_next_job_and_one_is_enoug
 
 def _fail(*_: object) -> None:
     raise MemoryError("too little")
-
-
-def test_a_dataset_can_do_without_a_report(case: Case):
-    case.attributes["report"] = False
-
-    assert ("report", "") not in asset_keys(case.dataset)

@@ -86,19 +86,6 @@ def test_a_copy_stays_where_the_text_it_is_like_goes_by_another_rule(tmp_path: P
     assert [of["num_left_out"] for of in statistics_of(built)["select"]] == [1, 0]
 
 
-def test_no_chain_takes_a_text_that_is_unlike_all_that_stay(tmp_path: Path):
-    chain = ["abcdefghijklmnop", "cdefghijklmnopq", "efghijklmnopqr"]
-    assert [round(similarity(*two), 3) for two in combinations(chain, 2)] == [0.8, 0.625, 0.786]
-    at_seven_tenths = {**ALL_PAIRS, "threshold": 0.7}
-    select = "not near_duplicate"
-    dataset = near(tmp_path, {"a.jsonl": chain}, select, near_duplicates=at_seven_tenths)
-    build(dataset)
-
-    assert kept(dataset) == {"a.jsonl": [True, False, True]}
-    trace = trace_document(dataset, "a.jsonl", 1)
-    assert trace.why_not == "left out by select: not near_duplicate, 0.800 like a.jsonl, row 0"
-
-
 def test_of_equal_texts_the_first_stays_and_no_signature_is_made(tmp_path: Path):
     files = {"a.jsonl": ["one", "two", "one"], "b.jsonl": ["two", "three"]}
     dataset = near(tmp_path, files, "not duplicate and num_chars > 0", near_duplicates={})

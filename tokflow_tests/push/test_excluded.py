@@ -1,15 +1,18 @@
 """What was pushed before a document was excluded is named until it is replaced."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import snapshot_download
 
 from tokflow.push.upload import push_export
 from tokflow_tests.audit.verify.test_excluded import mixed, web
 from tokflow_tests.exclusion.test_exclusion import declared, write_list
 from tokflow_tests.hub import Hub
-from tokflow_tests.tiny import build
+from tokflow_tests.test_docs import blocks, text_of
+from tokflow_tests.tiny import TEXTS, build, declare
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 
@@ -63,3 +66,22 @@ def test_of_a_mixture_the_documents_of_its_sources_are_known(writable: Hub, tmp_
     [held] = result.held
     assert held.first == "web/b.jsonl, row 0"
     assert held.num_documents == 1  # in two passes
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+def test_the_code_of_the_docs_pushes_and_loads(
+    writable: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = str(tmp_path / "data/store")
+    build(declare(tmp_path, TEXTS, name="web", store=store, exports=["parquet"]))
+    monkeypatch.chdir(tmp_path)
+    download = partial(snapshot_download, endpoint=writable.url, cache_dir=tmp_path / "cache")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    found: dict[str, Any] = {"__name__": "docs"}
+
+    for block in blocks(text_of("hub.md"), "python"):
+        if "load_dataset" not in block:
+            exec(compile(block, "hub.md", "exec"), found)
+
+    assert found["batch"]["input_ids"].shape[1] == 4
+    assert found["web_on_the_hub"]().metadata["commit"] == found["pushed"].commit
