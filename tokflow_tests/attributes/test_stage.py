@@ -103,7 +103,7 @@ def test_a_kept_column_finds_its_row_in_tables_of_all_files(tmp_path: Path, suff
     build(dataset)
 
     assert values_of(dataset) == [[1.0, None, None], [None, 5.0]]
-    counts = {"num_documents": 3, "num_without": 1}  # of tables of all files no unused rows
+    counts = {"num_documents": 3, "num_without": 2}  # of tables of all files no unused rows
     assert counts_of(graph_of(dataset), "a.jsonl") == counts
 
 
