@@ -96,11 +96,6 @@ def has_first_loss(export: Export, part: str) -> bool:
     return next((name for name in OF_LOSS if name in names), OF_LOSS[0]) == OF_LOSS[0]
 
 
-def sequence_bytes(columns: Iterable[str], length: int) -> int:
-    """Return the bytes that these columns of a sequence have in memory."""
-    return sum(TYPES[name].bit_width // 8 * length + 4 for name in columns)
-
-
 def schema_of(names: Iterable[str], kept: Iterable[str] = ()) -> pa.Schema:
     """Return the schema of a table with these columns, and those that are `kept` of documents."""
     lists = [pa.field(name, pa.list_(TYPES[name])) for name in names]

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tokflow.errors import ConfigError
 from tokflow.exports.columns import (
+    TYPES,
     Lists,
     columns_in_files,
     columns_read,
@@ -22,7 +23,6 @@ from tokflow.exports.columns import (
     layout_of_columns,
     make_columns,
     schema_of,
-    sequence_bytes,
     written_positions,
 )
 from tokflow.exports.format import Arrays, Format, Portion
@@ -57,8 +57,11 @@ class TableFiles:
     """Return a reader of the batches of one part, given the options."""
     at_once: Callable[[PartRows, Any], int]
     """Sequences of a batch, which is cut where a file ends."""
-    row_bytes: Callable[[Iterable[str], int], int] = sequence_bytes
-    """Bytes that `shard_size` counts for a sequence with these columns and of this length."""
+    row_bytes: Callable[[Iterable[str], int], int] = lambda names, length: sum(
+        TYPES[name].bit_width // 8 * length + 4 for name in names
+    )
+    """Bytes that `shard_size` counts for a sequence with these columns and of this length; as many
+    as in memory, unless a format has it otherwise."""
     file_bytes: int | None = None
     """Default size of a file; None: that of TOKENS_PER_FILE."""
     is_mapped: Callable[[Any], bool] = lambda options: False

@@ -92,17 +92,13 @@ class Permutation:
         numbers = np.empty(len(indices), dtype=np.int64)
         for first in range(0, len(indices), AT_ONCE):
             some = slice(first, first + AT_ONCE)
-            numbers[some] = self._walked(indices[some].astype(np.uint64), is_inverse)
+            mapped = self._through_network(indices[some].astype(np.uint64), is_inverse)
+            outside = np.flatnonzero(mapped >= self.size)
+            while len(outside):  # until all are inside
+                mapped[outside] = self._through_network(mapped[outside], is_inverse)
+                outside = outside[mapped[outside] >= self.size]
+            numbers[some] = mapped
         return numbers
-
-    def _walked(self, indices: npt.NDArray[np.uint64], is_inverse: bool) -> npt.NDArray[np.uint64]:
-        """Return indices sent through the network until they are inside."""
-        found = self._through_network(indices, is_inverse)
-        outside = np.flatnonzero(found >= self.size)
-        while len(outside):
-            found[outside] = self._through_network(found[outside], is_inverse)
-            outside = outside[found[outside] >= self.size]
-        return found
 
     def _through_network(
         self, indices: npt.NDArray[np.uint64], is_inverse: bool

@@ -70,8 +70,11 @@ class SplitStage(Stage):
         config, seed = making.of(SplitConfig), making.of(ShuffleConfig).of_documents
 
         def own() -> Recipe:
-            key = making.graph.partitions[making.key][0].key
-            return split_recipe(split_config(making), position_of(making), key, shuffle_seed=seed)
+            first = making.graph.partitions[making.key][0]  # of one part where parts take files
+            of_file, position = config.of_file(first.key, first.source_split), FilePosition()
+            if config.scope == "dataset":
+                position = making.graph.shared(SPLIT, partial(_positions, making))[making.key]
+            return split_recipe(of_file, position, first.key, shuffle_seed=seed)
 
         is_by_key = config.takes_whole_files or (config.form == "fraction" and config.is_drawn)
         is_alike = config.scope == "file" and seed is None and not is_by_key
@@ -112,22 +115,6 @@ class SplitStage(Stage):
 
 
 SPLIT = SplitStage()
-
-
-def split_config(making: Making) -> SplitConfig:
-    """Return the split of a partition, whose raw files are of one part where parts take files."""
-    first = making.graph.partitions[making.key][0]
-    return making.of(SplitConfig).of_file(first.key, first.source_split)
-
-
-def position_of(making: Making) -> FilePosition:
-    """Return where a partition stands in its dataset; the same for all with scope file.
-
-    Raises: MissingOutputError where the tokens of a partition, or their selection, are not there.
-    """
-    if making.of(SplitConfig).scope == "file":
-        return FilePosition()
-    return making.graph.shared(SPLIT, partial(_positions, making))[making.key]
 
 
 def _positions(making: Making) -> dict[str, FilePosition]:

@@ -5,17 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.audit.trace import sequence_range, trace_tokens
 from tokflow.exports import Part, part_sequences
-from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.sequences.segments import Sequences
 from tokflow.split.permutation import Permutation
 from tokflow_tests.chats import chat_dataset
-from tokflow_tests.outputs import parts, problems_at, problems_of
-from tokflow_tests.tiny import build, declare, write_raw
+from tokflow_tests.outputs import parts
+from tokflow_tests.tiny import build, declare
 
 SHUFFLE = {"seed": 5, "sequences": True}
 
@@ -77,26 +75,6 @@ def test_the_loss_mask_of_chats_goes_with_their_tokens(tmp_path: Path):
     assert_equal(joined(part), joined(parts(plain)["train"])[order])
 
 
-def test_the_index_leads_through_the_shuffle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(part_sequences, "INDEX_ROWS_AT_ONCE", 7)
-    dataset = declared(tmp_path, shuffle=SHUFFLE, documents={"on_bad_document": "reject"})
-    first = tmp_path / "raw/a.jsonl"
-    first.write_text('{"text": 1}\n' + first.read_text())
-    path = build(dataset).export("parquet").folder
-    rows = next(open_export(path).read("train"))["token_ids"]
-
-    for sequence, row in enumerate(rows):
-        start, stop = sequence_range(path, "train", sequence)
-        origins = trace_tokens(path, part="train", start=start, stop=stop)
-        found = [token for origin in origins for token in origin.token_ids or ()]
-        assert found + [256] * (8 - len(found)) == row.tolist()
-        for origin in origins:
-            num_rejects = int(origin.raw_file == "a.jsonl")
-            text = texts()[origin.raw_file][origin.row - num_rejects]
-            assert text[origin.char_start : origin.char_stop] == origin.text
-    assert problems_of(dataset) == problems_at(dataset.folder) == []
-
-
 def test_a_shuffle_is_in_the_recipe_of_exports_of_sequences_alone(tmp_path: Path):
     exports = ["parquet", "bin"]
     build(declared(tmp_path, exports=exports))
@@ -108,15 +86,3 @@ def test_a_shuffle_is_in_the_recipe_of_exports_of_sequences_alone(tmp_path: Path
     ]
     recipe = graph_of(dataset).output("export", variant=dataset.exports[0].name).recipe
     assert recipe.config["shuffle"] == {"seed": 5, "version": 1}
-
-
-def test_a_new_file_changes_the_order_and_no_sequence_of_another_file(tmp_path: Path):
-    build(dataset := declared(tmp_path, shuffle=SHUFFLE, packing={"strategy": "one_document"}))
-    before = joined(parts(dataset)["train"]).token_ids.tolist()
-    write_raw(tmp_path, {"z.jsonl": ["new"]})
-
-    new = [made.output.name for made in build(dataset).made if made.is_new]
-
-    after = joined(parts(dataset)["train"]).token_ids.tolist()
-    assert new == ["z.jsonl", "z.jsonl", "z.jsonl", "parquet"]
-    assert sorted(before) == sorted(row for row in after if row[:3] != [*b"new"])

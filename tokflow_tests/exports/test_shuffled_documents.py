@@ -80,16 +80,18 @@ def test_documents_of_a_part_are_in_the_order_of_the_seed(scope: str, tmp_path: 
         ("document", 2, False, "file"),
         ("character", None, False, "dataset"),
         ("character", 2, True, "file"),
+        ("document", None, True, None),
     ],
 )
 def test_index_trace_and_verify_lead_through(
     split: str,
     group: int | None,
     sequences: bool,
-    scope: str,
+    scope: str | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr(part_sequences, "INDEX_ROWS_AT_ONCE", 7)
     monkeypatch.setattr(shuffled_documents, "GROUP_TOKENS", 30)
     monkeypatch.setattr("tokflow.exports.part.TOKENS_GATHERED", 13)
     monkeypatch.setattr(shuffled_documents, "DOCUMENTS_AT_ONCE", 7)
@@ -97,7 +99,9 @@ def test_index_trace_and_verify_lead_through(
     exports = ["parquet"] if sequences else ["olmo", "llmc", "parquet"]
     shuffle = {**SHUFFLE, "documents": scope, "sequences": sequences}
     attributes = {"split": SPLITS[split], "exports": exports, "raw": raw, "shuffle": shuffle}
-    dataset = declared(tmp_path, **attributes)
+    dataset = declared(tmp_path, documents={"on_bad_document": "reject"}, **attributes)
+    first = tmp_path / "raw/w.jsonl"
+    first.write_text('{"text": 1}\n' + first.read_text())
     built = build(dataset)
 
     for name, part in parts(dataset).items():
@@ -105,7 +109,8 @@ def test_index_trace_and_verify_lead_through(
             origins = trace_tokens(built.export(format_).folder, part=name, start=0, stop=10**6)
             assert sum(origin.num_tokens for origin in origins) == part.num_tokens
             for origin in origins:
-                text = FILES[origin.raw_file][origin.row]
+                num_rejects = int(origin.raw_file == "w.jsonl")
+                text = FILES[origin.raw_file][origin.row - num_rejects]
                 assert text[origin.char_start : origin.char_stop] == origin.text
     assert problems_of(dataset) == problems_at(dataset.folder) == []
 

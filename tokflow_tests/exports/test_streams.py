@@ -157,32 +157,6 @@ CASES: dict[str, dict[str, Any]] = {
 }
 """The files of each format, of two parts; JSON is loaded, and .gz decompressed."""
 
-OF_NO_TOKENS: dict[str, dict[str, Any]] = {
-    "datatrove": {
-        "train/00000_train.ds": b"a\0b\0c\0",
-        "train/00000_train.ds.index": struct.pack("<2Q", 2, 3),
-        "train/00000_train.ds.metadata": b"bytes|2\n3\n3.00 T",
-    },
-    "litdata": {
-        "train/chunk-0-0.bin": chunk(b"a\0b\0", b"c\0"),
-        "train/index.json": chunks_index(22, 2, 3),
-    },
-    "megatron": {
-        "train_text_document.bin": b"a\0b\0c\0",
-        "train_text_document.idx": idx([2, 1], [0, 0, 1, 1, 2, 2]),
-    },
-    "modalities": {"train.pbin": pbin(b"a\0b\0c\0", (0, 0), (0, 4), (4, 0), (4, 2), (6, 0))},
-    "npy": {
-        "train.npy": npy([*b"abc"], "<u2"),
-        "offsets/train.npy": npy([0, 0, 2, 2, 3, 3], "<i8"),
-    },
-    "olmo": {
-        "train/part-0-00000.npy": b"a\0b\0c\0",
-        "train/part-0-00000.csv.gz": b"0,2,a.jsonl:1,a.jsonl,2\n2,3,a.jsonl:3,a.jsonl,4\n",
-    },
-}
-"""The files of formats that keep documents, of "", "ab", "", "c" and "" without EOS."""
-
 
 def seen(folder: Path) -> dict[str, Any]:
     """Return the files of an export, as the tables above have them."""
@@ -201,13 +175,6 @@ def test_the_files_of_two_parts_are_these_and_no_others(format_: str, tmp_path: 
     folder, _ = export_as(format_, tmp_path, ["ab", "", "c", "defg"], attributes=SPLIT)
 
     assert seen(folder) == CASES[format_]
-
-
-@pytest.mark.parametrize("format_", OF_NO_TOKENS)
-def test_documents_without_tokens_are_as_each_format_has_them(format_: str, tmp_path: Path):
-    folder, _ = export_as(format_, tmp_path, ["", "ab", "", "c", ""], attributes=NO_EOS)
-
-    assert seen(folder) == OF_NO_TOKENS[format_]
 
 
 NARROW, WIDE = (idx([3, 2], [0, 1, 2], code=code, itemsize=of) for code, of in ((8, 2), (4, 4)))
@@ -706,14 +673,11 @@ def test_a_mask_of_zeros_alone_has_no_file_and_is_read(tmp_path: Path):
     assert verify_export(stored(folder, manifest), list(parts(dataset, "levanter").values())) == []
 
 
-def test_a_stream_of_lance_has_a_token_per_row_and_documents_beside_it(tmp_path: Path):
-    folder, _ = export_as("lance", tmp_path, texts := ["abc", "", "defghi"], shard_size=40)
+def test_files_of_lance_are_counted_and_as_long_as_asked_for(tmp_path: Path):
+    folder, _ = export_as("lance", tmp_path, ["abc", "", "defghi"], shard_size=40)
 
     tokens = lance.dataset(str(folder / "train.lance"))
-    documents = lance.dataset(str(folder / "train.documents.lance"))
 
-    assert tokens.to_table().to_pydict() == {"input_ids": ids(*texts)}
-    assert documents.to_table().to_pydict() == {"token_offset": [0, 4, 5], "num_tokens": [4, 1, 7]}
     assert str(tokens.schema.field("input_ids").type) == "int64"
     assert {name for name in content(folder) if name.startswith("train.lance/")} == {
         *(f"train.lance/data/{number:05d}.lance" for number in range(3)),

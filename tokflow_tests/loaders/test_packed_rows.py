@@ -83,14 +83,8 @@ def test_a_label_is_of_the_document_of_its_input(name: str, tiny: Dataset):
     assert found["position_ids"].tolist() == [[0, 1, 2, 3, 0, 1, 0, 0], [0, 1, 0, 0, 1, 2, 3, 4]]
     assert (found["loss_mask"] == (found["labels"] != X)).all()
     assert found["index"].tolist() == [1, 0]
-    assert [of.dtype.name for of in found.values()] == [
-        "int64",
-        "int64",
-        "int32",
-        "int32",
-        "bool",
-        "int64",
-    ]
+    types = "int64 int64 int32 int32 bool int64"
+    assert [of.dtype.name for of in found.values()] == types.split()
     assert all(values.flags.c_contiguous for values in found.values())
     assert (len(rows), rows.source.num_tokens, rows.source.sequence_length) == (2, 14, 8)
 
@@ -160,10 +154,10 @@ def test_where_segments_are_lost_labels_go_on_but_never_into_padding(
         [B, C, EOS, D, EOS, X, X, X],
     ]
     assert of_left[:]["labels"].tolist() == [[EOS, EOS, G, H, K, L, EOS], [X, X, B, C, EOS, D, EOS]]
-    with pytest.raises(ConfigError, match=r"fields: segment_ids: .* formats arrow, .*parquet"):
-        rows_of(tiny, f"alone-{number}", fields=["segment_ids"])
-    with pytest.raises(ConfigError, match="across_documents: expected an export that keeps seg"):
-        rows_of(tiny, f"alone-{number}", across_documents=False)
+    for options in ({"fields": ["segment_ids"]}, {"across_documents": False}):
+        with pytest.raises(ConfigError) as raised:
+            rows_of(tiny, f"alone-{number}", **options)
+        assert raised.value.where.startswith(next(iter(options)))
 
 
 def test_of_chats_labels_count_where_the_loss_mask_says_so_of_them(tmp_path: Path):
@@ -183,14 +177,15 @@ def test_arguments_that_do_not_go_with_packed_rows_are_refused(tiny: Dataset):
     rows = rows_of(tiny, "arrow", sequence_length=8)
 
     assert rows.source.fingerprint == rows_of(tiny, "arrow").source.fingerprint
-    with pytest.raises(ConfigError, match=r"expected 8, the inputs .* found 4; .* of a stream"):
-        rows_of(tiny, "arrow", sequence_length=4)
-    with pytest.raises(ConfigError, match=r"tail: expected none .* found 'drop'"):
-        rows_of(tiny, "arrow", tail="drop")
-    with pytest.raises(ConfigError, match="pickle, which is written and never read"):
-        rows_of(tiny, "pickle")
-    with pytest.raises(ConfigError, match=r"a stream of tokens.*packed rows.*epochs"):
-        rows.random_windows(seed=1)
+    for found, ask in (
+        ("4", lambda: rows_of(tiny, "arrow", sequence_length=4)),
+        ("'drop'", lambda: rows_of(tiny, "arrow", tail="drop")),
+        ("pickle, which is written and never read", lambda: rows_of(tiny, "pickle")),
+        ("packed rows", lambda: rows.random_windows(seed=1)),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            ask()
+        assert raised.value.found == found
 
 
 def test_a_source_is_pickled_without_its_tokens(tiny: Dataset):

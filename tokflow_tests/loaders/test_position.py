@@ -17,22 +17,6 @@ def samples_of(seed: int | None = 1, num_epochs: int | None = None, **source: An
     return in_order(CountingRows(**{"num_rows": 10, **source})).epochs(seed, num_epochs=num_epochs)
 
 
-def test_samples_that_are_skipped_are_jumped_over_and_batches_stay_full():
-    numbers, behind = Position(3, (range(4, 7),)).take(3, length=100)
-
-    assert numbers.tolist() == [3, 7, 8]
-    assert behind == Position(9, (range(4, 7),))
-
-
-def test_the_last_batch_has_what_is_left_before_the_end():
-    position = Position(0, (range(2, 4), range(6, 50)))
-
-    numbers, behind = position.take(10, length=8)
-
-    assert numbers.tolist() == [0, 1, 4, 5]
-    assert behind.take(10, length=8)[0].tolist() == []
-
-
 def test_ranges_that_touch_are_one_and_an_empty_one_is_none():
     position = Position()
     for samples in (range(8, 10), range(2, 4), range(4, 8), range(5, 6), range(20, 20)):
@@ -42,23 +26,13 @@ def test_ranges_that_touch_are_one_and_an_empty_one_is_none():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (
-            range(4, 9),
-            "samples from 5, the next one, on, found .*; those before it were handed out",
-        ),
-        (range(15, 21), r"samples up to 20, their end, found range\(15, 21\)"),
-        (range(5, 9, 2), r"samples one after another, found range\(5, 9, 2\); give `range\(first"),
-        (range(9, 5, -1), "samples one after another"),
-        (7, "samples one after another, found 7"),
-        ([5, 6], "samples one after another"),
-        ((5, 9), "samples one after another"),
-    ],
+    "wrong", [range(4, 9), range(15, 21), range(5, 9, 2), range(9, 5, -1), 7, [5, 6], (5, 9)]
 )
-def test_samples_that_cannot_be_skipped_are_refused(wrong: Any, message: str):
-    with pytest.raises(ConfigError, match=message):
+def test_samples_that_cannot_be_skipped_are_refused(wrong: Any):
+    with pytest.raises(ConfigError) as raised:
         Position(5).skip(wrong, length=20)
+
+    assert (raised.value.where, raised.value.found) == ("skip", repr(wrong))
 
 
 def test_a_state_is_json_and_tells_the_position():
@@ -161,18 +135,10 @@ def test_an_edited_state_goes_on_where_it_was_saved_or_is_refused_in_words(sampl
     assert max(map(len, told)) < 800
 
 
-@pytest.mark.parametrize(
-    "skipped",
-    [
-        [[50, 60], [30, 40]],
-        [[30, 40], [40, 50]],
-        [[30, 40, 2]],
-        [[9, 9]],
-        [[30.0, 40]],
-        7,
-        [[-1, 3]],
-    ],
-)
+OUT_OF_ORDER = [[[50, 60], [30, 40]], [[30, 40], [40, 50]], [[30, 40, 2]], [[9, 9]], [[30.0, 40]]]
+
+
+@pytest.mark.parametrize("skipped", [*OUT_OF_ORDER, 7, [[-1, 3]]])
 def test_skipped_samples_out_of_order_are_refused(skipped: Any):
     state = {**Position(21).state(samples_of()), "skipped": skipped}
 

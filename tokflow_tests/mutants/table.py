@@ -227,7 +227,7 @@ a file copied ahead is taken though its tokens were replaced
 an index row names another document
     - row = file.rows()[columns["document"]]
     + row = columns["document"]
-    test_the_index_leads_through_the_shuffle
+    test_index_trace_and_verify_lead_through
 the index of a stream begins anew with each file
     - position += int(starts[-1])
     + position = int(starts[-1])
