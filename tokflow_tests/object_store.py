@@ -193,12 +193,8 @@ class ObjectStore:
         _backend().put_object(self.bucket, key, data)
 
     def remove(self, key: str) -> None:
-        """Remove an object, or put a delete marker in a versioned bucket, without a request."""
+        """Remove an object without a request."""
         _backend().delete_object(self.bucket, key)
-
-    def keep_versions(self) -> None:
-        """Let the bucket be a versioned one."""
-        _backend().put_bucket_versioning(self.bucket, "Enabled")
 
     def hide(self, key: str) -> None:
         """Let listings not show the objects that are there now whose keys match, as `fnmatch` has

@@ -3,17 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tokflow.audit.inspection import Segment, inspect_output
-from tokflow.audit.token_texts import ChatSpan, chat_spans, pair_spans, spans_of_tokens
+from tokflow.audit.token_texts import chat_spans
 from tokflow.documents import DocumentsConfig
 from tokflow.pipeline.run import build_dataset
 from tokflow.tokenizers.chat import Chat
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow_tests.chats import CHATS, chat, chat_dataset
-from tokflow_tests.outputs import int64
 from tokflow_tests.tiny import declare
 
 TEMPLATE = (
@@ -72,32 +70,6 @@ def test_reasoning_that_is_not_supervised_is_a_span_of_its_own():
     assert reasoning[:3] == ("assistant", False, "loss_reasoning: false")
     assert answer == ("assistant", True, "content, stop token", "a</s>")
     assert shown(thinks)[-1][2] == "reasoning, content, stop token"
-
-
-def test_a_prompt_and_its_completion_are_two_spans():
-    pair = [(of.role, of.is_supervised, of.text) for of in pair_spans("12345", [(2, 5)])]
-
-    assert pair == [("prompt", False, "12"), ("completion", True, "345")]
-
-
-def test_tokens_are_of_the_span_that_they_begin_in_and_of_the_mask_that_is_stored():
-    spans = [
-        ChatSpan(role="user", is_supervised=False, reason="given", text="ab"),
-        ChatSpan(role="assistant", is_supervised=True, reason="content", text="cd"),
-    ]
-    mask = np.array([0, 0, 0, 1, 1], dtype=np.uint8)
-
-    found = [
-        (num, of.role, of.is_supervised)
-        for num, of in spans_of_tokens(spans, int64(-1, 0, 1, 2, -1), mask)
-    ]
-
-    assert found == [
-        (1, "added", False),  # BOS
-        (2, "user", False),
-        (1, "assistant", True),
-        (1, "added", True),  # EOS
-    ]
 
 
 OUTPUTS = (

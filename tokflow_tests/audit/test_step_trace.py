@@ -218,7 +218,7 @@ def check_sightings(
             trace_document(dataset_of(folder, name), f"{name}-0.jsonl", 0, **of_training)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_a_step_leads_to_what_the_training_saw_in_it(seed: int, trained: Path):
     choose = random.Random(f"program {seed}")
     samples = samples_of(trained, choose)

@@ -134,18 +134,6 @@ def test_a_bos_in_a_text_stands_for_its_characters_also_where_the_text_is_cut(tm
     assert [of.text for of in cut] == [bos, "a"]
 
 
-def test_padding_leads_nowhere(tmp_path: Path):
-    build_dataset(declare_small(tmp_path, packing={"sequence_length": 50}))
-
-    with pytest.raises(ConfigError) as error:
-        traced(tmp_path / STORE / "exports/parquet", "train", start=72, stop=73)
-
-    assert (error.value.where, error.value.found) == (
-        "export parquet: train: position 72",
-        "padding: column 22 of sequence 1",
-    )
-
-
 @pytest.mark.parametrize(
     ("padding", "side", "first", "absent"),
     [("none", "left", 7, 5), ("longest", "right", 5, 8), ("max", "right", 5, 8)],

@@ -216,41 +216,6 @@ def _hidden(given: Given, server: ObjectStore, name: str) -> str | None:
     return problem(given, store, errors=errors, must_pass=True)
 
 
-def versions(given: Given, server: ObjectStore, choose: random.Random) -> Trials:
-    """A versioned bucket: delete markers, and an older version restored."""
-    for name in _kinds_of_files(given):
-        yield (
-            f"{name} with a delete marker",
-            partial(_versioned, given, server, name, restored=False),
-        )
-        yield (
-            f"{name} deleted and restored",
-            partial(_versioned, given, server, name, restored=True),
-        )
-
-
-def _versioned(given: Given, server: ObjectStore, name: str, *, restored: bool) -> str | None:
-    from fnmatch import fnmatchcase
-
-    store = server.with_new_bucket()
-    store.keep_versions()
-    if errors := build(given, store):
-        return errors[0]
-    before = store.contents()
-    for key in [key for key in before if fnmatchcase(key, name)]:
-        store.remove(key)
-        if restored:
-            store.put(key, before[key])
-    errors = build(given, store, MORE)
-    if restored:
-        return problem(given, store, errors=errors, must_pass=True)
-    if wrong := [k for k, v in right_objects(store).items() if given.objects.get(k, v) != v]:
-        return f"published other bytes: {wrong[0]}"
-    for key, data in before.items():
-        store.put(key, data)
-    return problem(given, store, errors=[], must_pass=True)
-
-
 TABLES: dict[str, Callable[[Given, ObjectStore, random.Random], Trials]] = {
     "requests that fail": failed_requests,
     "bodies damaged on their way": damaged_bodies,
@@ -258,5 +223,4 @@ TABLES: dict[str, Callable[[Given, ObjectStore, random.Random], Trials]] = {
     "writers at once": writers,
     "objects damaged at their URL": damaged_objects,
     "listings that hide keys": hidden,
-    "a versioned bucket": versions,
 }

@@ -8,7 +8,7 @@ import pytest
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
-from tokflow_tests.integrity.store import FAULTS, flip_a_bit
+from tokflow_tests.integrity.store import FAULTS
 from tokflow_tests.tiny import copy_of, declare_small
 
 FIELDS = {"exports": ["bin"], "raw": {"files": "raw/a.jsonl"}}
@@ -36,15 +36,3 @@ def test_a_fault_is_found_by_the_output_the_store_and_the_dataset(
 
     for found in (verify_path(output), verify_path(made.store.root), verify_dataset(made)):
         assert {each.folder for each in found if each.problems} == {output}
-
-
-def test_nothing_is_made_from_a_flipped_bit(small: Path, tmp_path: Path):
-    folder = copy_of(small, tmp_path)
-    made = declare_small(folder, **{**FIELDS, "exports": ["bin", "npy"]})
-    flip_a_bit(graph_of(made).tokens("a.jsonl").folder / "tokens.bin")
-
-    [failed] = build_dataset(made).failed
-
-    assert (failed.stage, failed.name) == ("export", "npy")
-    assert "tokens.bin: expected sha256" in str(failed.explained)
-    assert not (made.folder / "exports/npy").exists()

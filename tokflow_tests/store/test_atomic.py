@@ -65,18 +65,6 @@ def test_what_fails_leaves_no_empty_folder_and_takes_none_that_was_there(tmp_pat
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
 
 
-def test_a_folder_takes_its_name_when_the_block_ends(tmp_path: Path):
-    with new_folder(tmp_path / "out", Store(tmp_path / "out")) as temporary:
-        (temporary / "data").write_text("x")
-        write_manifest(temporary, make_manifest(), run={})
-        is_there_too_early = (tmp_path / "out").exists()
-
-    assert not is_there_too_early
-    assert names_in(tmp_path) == ["out"]
-    assert names_in(tmp_path / "out") == ["_tokflow", "data"]
-    assert names_in(tmp_path / "out/_tokflow") == ["manifest.json", "run.json"]
-
-
 def write_and_fail(folder: Path) -> None:
     with new_folder(folder, Store(folder)) as temporary:
         write_manifest(temporary, make_manifest(), run={})
@@ -306,13 +294,3 @@ def test_latest_leads_somewhere_at_every_moment(tmp_path: Path):
 
     assert seen <= {"a", "b"}
     assert names_in(tmp_path) == ["a", "b", "latest"]
-
-
-def test_pointing_latest_where_it_points_touches_nothing(tmp_path: Path):
-    write(tmp_path / "a")
-    Store(tmp_path).point_latest(tmp_path / "a")
-    before = (tmp_path / "latest").lstat().st_ino
-
-    Store(tmp_path).point_latest(tmp_path / "a")
-
-    assert (tmp_path / "latest").lstat().st_ino == before

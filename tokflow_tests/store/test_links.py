@@ -75,26 +75,20 @@ def the(dataset: Dataset, name: str) -> Path:
     return path
 
 
-def test_two_exports_of_the_same_tokens_have_one_file_of_them(tmp_path: Path):
-    built = declared(tmp_path, exports=["bin", "megatron"])
+def test_equal_files_of_exports_and_of_their_versions_are_one_file(tmp_path: Path):
+    build(declared(tmp_path))
+    renamed = {"format": "bin", "names": {"train": "all.bin"}}
+    built = declared(tmp_path, exports=[renamed, "megatron"])
     build(built)
 
-    ours, theirs = the(built, "train.bin"), the(built, "train_text_document.bin")
-    assert ours.samefile(theirs)
-    assert ours.stat().st_nlink == 2
+    names = "train.bin", "all.bin", "train_text_document.bin"
+    ours, *others = (the(built, name) for name in names)
+    assert all(ours.samefile(of) for of in others)
+    assert ours.stat().st_nlink == 3
     assert not the(built, "train_text_document.idx").samefile(ours)
 
 
-def test_another_version_of_an_export_is_a_link_to_the_one_before(tmp_path: Path):
-    build(declared(tmp_path))
-    changed = declared(tmp_path, exports=[{"format": "bin", "names": {"train": "all.bin"}}])
-    build(changed)
-
-    assert the(changed, "train.bin").samefile(the(changed, "all.bin"))
-
-
 def test_an_export_that_is_the_tokens_of_one_file_is_that_file(tmp_path: Path):
-    (tmp_path / "raw").mkdir()
     made = declare(tmp_path, {"a.jsonl": TEXTS["a.jsonl"]}, split={"parts": PARTS}, exports=["bin"])
     build(made)
 
@@ -121,22 +115,10 @@ def test_a_damaged_file_takes_the_place_of_no_whole_one(tmp_path: Path):
     assert [found.name for found in verify_dataset(both) if found.problems] == ["export bin"]
 
 
-def test_where_a_disk_has_no_links_there_are_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_blocks", [False, True])
+def test_where_links_are_refused_blocks_are_shared_or_there_are_copies(
+    has_blocks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def refuse(*_: object) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "link", refuse)
-    both = declared(tmp_path, exports=["bin", "megatron"])
-    build(both)
-
-    ours, theirs = the(both, "train.bin"), the(both, "train_text_document.bin")
-    assert ours.read_bytes() == theirs.read_bytes()
-    assert not ours.samefile(theirs)
-
-
-def test_where_links_are_refused_blocks_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A disk that can is seldom there: what the kernel does is done in its place."""
     cloned = []
 
@@ -151,12 +133,12 @@ def test_where_links_are_refused_blocks_are_shared(tmp_path: Path, monkeypatch: 
 
     build(declared(tmp_path))
     monkeypatch.setattr(os, "link", refuse)
-    monkeypatch.setattr(fcntl, "ioctl", clone)
+    monkeypatch.setattr(fcntl, "ioctl", clone if has_blocks else refuse)
     both = declared(tmp_path, exports=["bin", "megatron"])
     build(both)
 
     ours, theirs = the(both, "train.bin"), the(both, "train_text_document.bin")
-    assert "train_text_document.bin.link" in cloned
+    assert ("train_text_document.bin.link" in cloned) == has_blocks
     assert ours.read_bytes() == theirs.read_bytes()
     assert not ours.samefile(theirs)
     assert theirs.stat().st_mode == ours.stat().st_mode

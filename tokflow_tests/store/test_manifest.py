@@ -175,7 +175,7 @@ NAMES = ["../data", "/etc/passwd", "a//b", "a/./b", "a/..", "a/", "", "a\\b", "a
 @pytest.mark.parametrize(
     ("where", "name"),
     [*(("files", name) for name in NAMES), ("partition", "../a"), ("partition", 5),
-     ("parents", "../a"), ("parts", "../a")],
+     ("parents", "../a"), ("parent", "../a"), ("parts", "../a")],
 )  # fmt: skip
 def test_a_name_that_leads_out_of_the_folder_is_refused(where: str, name: object, tmp_path: Path):
     entry = {"num_bytes": 0, "sha256": SHA256_OF_ABC}
@@ -183,23 +183,15 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(where: str, name: object
         "files": lambda fields: fields["files"].update({name: entry}),
         "partition": lambda fields: fields.update(partition=name),
         "parents": lambda fields: fields["parents"].update({name: SHA256_OF_ABC}),
+        "parent": lambda fields: fields["parents"].update(raw=name),
         "parts": lambda fields: fields["details"].update(parts=["train", name]),
     }
     make_output(tmp_path / "out")
 
     edit_manifest(tmp_path / "out", changes[where])
 
-    with pytest.raises(CorruptOutputError, match=r"expected (names of files inside|the fields)"):
-        read_manifest(tmp_path / "out")
-
-
-def test_a_parent_that_is_no_fingerprint_is_refused(tmp_path: Path):
-    make_output(tmp_path / "out")
-
-    edit_manifest(tmp_path / "out", lambda fields: fields["parents"].update(raw="../../a"))
-
     with pytest.raises(
-        CorruptOutputError, match=r"expected fingerprints of parents.*'\.\./\.\./a'"
+        CorruptOutputError, match=r"expected (names of files|fingerprints of parents|the fields)"
     ):
         read_manifest(tmp_path / "out")
 

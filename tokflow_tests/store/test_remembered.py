@@ -5,17 +5,6 @@ from tokflow.store.remembered import CheckMemory
 NAME = "checks.jsonl"
 
 
-def test_what_a_check_found_is_known_to_the_next_process_for_the_same_digest(tmp_path: Path):
-    CheckMemory(tmp_path).keep("closes", "tokens/a/1", "d1", [])
-
-    memory = CheckMemory(tmp_path)
-
-    assert memory.find("closes", "tokens/a/1", "d1") == []
-    assert memory.find("closes", "tokens/a/1", "d2") is None
-    assert memory.find("closes", "tokens/a/2", "d1") is None
-    assert memory.find("other", "tokens/a/1", "d1") is None
-
-
 def test_a_line_that_was_cut_off_costs_itself_alone(tmp_path: Path):
     CheckMemory(tmp_path).keep("closes", "tokens/a/1", "d1", [])
     with (tmp_path / NAME).open("ab") as file:

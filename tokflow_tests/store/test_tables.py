@@ -43,13 +43,6 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_rows_of_one_part_come_in_order(path: Path):
-    columns = read_part(path, "train", ["sequence", "is_cut"])
-
-    assert columns["sequence"].tolist() == [0, 1, 2, 3, 4]
-    assert columns["is_cut"].tolist() == [True, False, False, True, True]
-
-
 def test_sequences_are_from_the_first_to_before_the_second(path: Path):
     for sequences, is_cut in {
         (0, 2): [True, False],

@@ -44,8 +44,7 @@ def remove_old(dataset: Dataset) -> None:
     remove_all(dataset.store, find_garbage(dataset, keep=1))
 
 
-@pytest.mark.parametrize("by", BY)
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(("by", "suffix"), [*zip(BY, ["csv", "jsonl", "parquet"], strict=True)])
 def test_documents_in_an_export_are_named_until_it_is_made_without_them(
     tmp_path: Path, by: str, suffix: str
 ):

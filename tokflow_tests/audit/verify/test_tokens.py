@@ -120,6 +120,3 @@ def test_memory_does_not_grow_with_the_tokens_of_chats(
 
     assert shard.num_tokens > 250_000
     assert peak < shard.num_tokens // 4
-
-
-STATUS = Path("/proc/self/status")

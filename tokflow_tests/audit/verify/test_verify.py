@@ -343,6 +343,30 @@ def test_an_export_that_lost_a_row_is_found_without_its_parents(small: tuple[Dat
         verify_export(stored(output.folder, read_manifest(output.folder)))
 
 
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        (["four", "fünf", "SIX\nlines", "7"], "documents 0 to 4: the text is not the same"),
+        (
+            ["four", "fünf", "six\nlines", "7", "more"],
+            "expected all documents of the raw file, found 4",
+        ),
+    ],
+)
+def test_a_shard_of_another_raw_file_is_found(
+    texts: list[str], problem: str, small: tuple[Dataset, BuildGraph]
+):
+    made, graph = small
+    shard = graph.open_tokens("b.jsonl")
+    write_raw(made.base, {"b.jsonl": texts})
+
+    problems = verify_against_raw(
+        graph_of(made).raw("b.jsonl"), shard, made.documents, graph.encoding
+    )
+
+    assert problems == [f"{shard.folder}: {problem}"]
+
+
 def test_an_export_that_was_copied_elsewhere_is_verified_as_far_as_it_goes(
     small: tuple[Dataset, BuildGraph], tmp_path: Path
 ):
@@ -356,39 +380,3 @@ def test_an_export_that_was_copied_elsewhere_is_verified_as_far_as_it_goes(
 
     assert verified.problems == ()
     assert verified.notes == ("its parents are not in this store: not compared with it",)
-
-
-def test_a_shard_of_other_text_is_found_in_the_raw_file(small: tuple[Dataset, BuildGraph]):
-    made, graph = small
-    shard = graph.open_tokens("a.jsonl")
-    write_raw(made.base, {"a.jsonl": ["one", "two and a HALF", "drei €", ""]})
-    other = graph_of(made).raw("a.jsonl")
-
-    problems = verify_against_raw(other, shard, made.documents, graph.encoding)
-
-    assert problems == [f"{shard.folder}: documents 0 to 4: the text is not the same"]
-
-
-def test_other_tokens_than_the_reference_are_found(small: tuple[Dataset, BuildGraph]):
-    made, graph = small
-    shard = graph.open_tokens("b.jsonl")
-    edit_ids(shard.folder / "tokens.bin", 0, ord("F"))
-
-    problems = verify_against_raw(graph.raw("b.jsonl"), shard, made.documents, graph.encoding)
-
-    assert problems == [
-        "b.jsonl:0: expected the tokens [102, 111, 117, 114, 256] … of bytes, "
-        "found [70, 111, 117, 114, 256] …"
-    ]
-
-
-def test_a_raw_file_with_more_documents_than_the_shard_is_found(small: tuple[Dataset, BuildGraph]):
-    made, graph = small
-    shard = graph.open_tokens("b.jsonl")
-    write_raw(made.base, {"b.jsonl": ["four", "fünf", "six\nlines", "7", "more"]})
-
-    problems = verify_against_raw(
-        graph_of(made).raw("b.jsonl"), shard, made.documents, graph.encoding
-    )
-
-    assert problems == [f"{shard.folder}: expected all documents of the raw file, found 4"]

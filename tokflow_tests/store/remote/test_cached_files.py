@@ -60,14 +60,6 @@ def test_those_that_want_one_file_at_once_fetch_it_once(
     assert not list(path.parent.glob(".*"))
 
 
-def test_a_file_that_is_on_its_way_is_no_damage(built: Dataset) -> None:
-    path = _tokens(built)
-    assert built.store.is_intact(path.parent)
-    assert fetched(path).is_file()
-    assert built.store.is_intact(path.parent)
-    assert path.is_file()
-
-
 def _size(path: Path) -> int:
     return fetched(path).stat().st_size
 
