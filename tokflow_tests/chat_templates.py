@@ -7,7 +7,7 @@ from typing import Any
 
 from tokflow.documents import DocumentsConfig
 from tokflow.tokenizers.chat import Chat
-from tokflow.tokenizers.chat.renderer import Renderer
+from tokflow.tokenizers.chat.renderer import Rendered, Renderer
 from tokflow.tokenizers.chat.template import ChatTemplate
 
 BAR = "\N{FULLWIDTH VERTICAL LINE}"
@@ -155,6 +155,11 @@ def renderer_of(family: Family, **documents: Any) -> Renderer:
         stops=family.stops,
         bos_token="<s>",
     )
+
+
+def said(rendered: Rendered) -> list[str]:
+    """Return what is supervised, span by span."""
+    return [rendered.text[start:stop] for start, stop in rendered.loss_spans]
 
 
 def call(*, id_: str = "call00001", **arguments: Any) -> dict[str, Any]:

@@ -40,19 +40,14 @@ class Frame(NamedTuple):
     config: dict[str, Any] | None = None
 
 
+SEPARATED = {"document_per": "separator", "separator": "<->"}
 FRAMES = {
     "jsonl": Frame("a.jsonl", b'{"text": "good"}\n\n', b'\n{"text": "last"}\n', (1, 3, 18)),
     "csv": Frame("a.csv", b"id,text\n1,good\n\n", b"\n9,last\n", (1, 4, 16)),
     "tsv": Frame("a.tsv", b"id\ttext\n1\tgood\n\n", b"\n9\tlast\n", (1, 4, 16)),
     "txt file": Frame("a.txt", b"", b"", (0, None, 0)),
     "txt line": Frame("a.txt", b"good\n", b"\nlast\n", (1, 2, 5), {"document_per": "line"}),
-    "txt separator": Frame(
-        "a.txt",
-        b"good<->",
-        b"<->last",
-        (1, None, 7),
-        {"document_per": "separator", "separator": "<->"},
-    ),
+    "txt separator": Frame("a.txt", b"good<->", b"<->last", (1, None, 7), SEPARATED),
     "parquet": Frame("a.parquet", b"good", b"last", (1, None, None)),
     "arrow": Frame("a.arrow", b"good", b"last", (1, None, None)),
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.documents import DocumentsConfig, Limit, deciding_fields
+from tokflow.documents import DocumentsConfig, deciding_fields
 from tokflow.errors import ConfigError
 from tokflow_tests.reading import read_documents, texts_of
 
@@ -20,6 +20,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"document_per": "line", "separator": "x"}, "separator"),
     ({"on_bad_document": "skip"}, "on_bad_document"),
     ({"max_rejects": -1}, "max_rejects"),
+    ({"limit": {"documents": 0}}, "limit.documents"),
+    ({"limit": {"characters": -1}}, "limit.characters"),
+    ({"limit": {"document_bytes": 0}}, "limit.document_bytes"),
     ({"join": " "}, "join"),
     ({"text": "a", "join": " "}, "join"),
     ({"prompt": "a", "completion": "b", "join": " "}, "join"),
@@ -70,12 +73,6 @@ def test_fields_that_cannot_be_or_do_not_go_together_are_refused(
         DocumentsConfig(**fields)
 
     assert caught.value.where == f"documents.{where}"
-
-
-@pytest.mark.parametrize("fields", [{"documents": 0}, {"characters": -1}, {"document_bytes": 0}])
-def test_a_limit_below_one_is_refused(fields: dict[str, int]):
-    with pytest.raises(ConfigError, match=r"expected 1 or more, found .*; raise it"):
-        Limit(**fields)
 
 
 def test_an_unknown_suffix_is_an_error_unless_a_format_is_named(tmp_path: Path):

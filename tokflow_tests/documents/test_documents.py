@@ -91,6 +91,8 @@ def write_separated(texts: list[str], path: Path, *, separator: str):
 
 NESTED = DocumentsConfig(text="meta.more.text")
 SEPARATED = DocumentsConfig(document_per="separator", separator="<|end|>")
+BESIDE_COLUMNS = SEPARATED.model_copy(update={"text": ("a", "b")})
+"""Of files of two columns."""
 
 STRING, LARGE, VIEW = pa.string(), pa.large_string(), pa.string_view()
 CODES = pa.dictionary(pa.int32(), pa.string())
@@ -155,6 +157,7 @@ def test_what_is_read_is_what_was_written(name: str, batch_bytes: int, tmp_path:
         (b"", SEPARATED, []),
         (b"<|end|>", SEPARATED, [""]),
         (b"a<|end|><|end|>b", SEPARATED, ["a", "", "b"]),
+        (b"ab\ncd<|end|>ef", BESIDE_COLUMNS, ["ab\ncd", "ef"]),
     ],
 )
 def test_the_last_empty_piece_of_a_txt_file_is_no_document(
@@ -164,14 +167,6 @@ def test_the_last_empty_piece_of_a_txt_file_is_no_document(
     path.write_bytes(content)
 
     assert reading.texts_in(reading.read(path, config)) == texts
-
-
-def test_a_txt_file_beside_files_of_two_columns_has_one_text_a_line(tmp_path: Path):
-    (tmp_path / "a.txt").write_text("ab\ncd\nef")
-
-    config = DocumentsConfig(text=("a", "b"), document_per="separator", separator="\n")
-
-    assert reading.texts_in(reading.read(tmp_path / "a.txt", config)) == ["ab", "cd", "ef"]
 
 
 def test_several_columns_give_one_document_each_in_the_order_named(tmp_path: Path):

@@ -114,11 +114,7 @@ def test_a_byte_that_is_no_character_spoils_its_own_document(
     [
         ("utf-16", b"a\0b\0", "utf-16 with its byte order mark, found none in b'a"),
         ("utf-8", "text\na".encode("utf-16"), "utf-8 text, found the byte order mark of utf-16-le"),
-        (
-            "cp1252",
-            "text\na".encode("utf-8-sig"),
-            "cp1252 text, found the byte order mark of utf-8",
-        ),
+        ("cp1252", "text\na".encode("utf-8-sig"), "cp1252 .* byte order mark of utf-8;"),
         ("utf-16", "text\na".encode("utf-32"), "found the byte order mark of utf-32-le; set"),
     ],
 )
@@ -138,30 +134,18 @@ def test_a_byte_order_mark_of_another_encoding_is_an_error(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (
-            "id;stars;text\n1;5;a\n",
-            'between ",", found a header with more of ";"; set documents.del',
-        ),
-        (
-            '"id, no";"text"\n1;a\n',
-            'between ",", found a header with more of ";"; set documents.del',
-        ),
-        (
-            "a\ttext\tb,c\n",
-            'found a header with more of "\\\\t"; set documents.delimiter to "\\\\t", or',
-        ),
-        (
-            "sep=;\nid;text\n1;a\n",
-            'found a line `sep=` that names ";"; set documents.delimiter to ";"',
-        ),
+        (b"id;stars;text\n1;5;a\n", 'more of ";"; set documents.delimiter to ";"'),
+        (b'"id, no";"text"\n1;a\n', 'more of ";"; set documents.delimiter to ";"'),
+        (b"a\ttext\tb,c\n", r'more of "\\t"; set documents.delimiter to "\\t", or'),
+        (b"sep=;\nid;text\n1;a\n", 'that names ";"; set documents.delimiter to ";"'),
         (b"sep=\xa7\ntext\nx\n", "expected a column 'text', found"),
     ],
 )
 def test_a_header_with_more_of_another_delimiter_names_it(
-    content: str | bytes, said: str, tmp_path: Path
+    content: bytes, said: str, tmp_path: Path
 ):
     path = tmp_path / "a.csv"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    path.write_bytes(content)
 
     with pytest.raises(ConfigError, match=said):
         list(read_documents(path, DocumentsConfig()))

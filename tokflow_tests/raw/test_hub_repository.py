@@ -194,22 +194,16 @@ def test_a_file_of_two_splits_is_refused(hub: Hub):
 def test_a_gated_dataset_says_where_to_ask(hub: Hub, tmp_path: Path):
     hub.gated.add("team/texts")
 
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError, match="found one whose authors decide who may read it;"):
         fetched(listed(), tmp_path)
-
-    assert "found one whose authors decide who may read it;" in str(raised.value)
 
 
 def test_bytes_that_are_not_those_of_the_commit_are_refused(hub: Hub, tmp_path: Path, monkeypatch):
     monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.01)
     hub.is_lying = True
 
-    with pytest.raises(FetchError) as raised:
+    with pytest.raises(FetchError, match=r"test-00000-of-00001\.parquet: .*, found sha256 "):
         fetched(listed(split="test"), tmp_path)
-
-    assert str(raised.value).startswith(
-        f"{NAME}/data/test-00000-of-00001.parquet: expected a file that can be read, found sha256 "
-    )
     hub.is_lying = False
     assert len(fetched(listed(split="test"), tmp_path)) == 1
 

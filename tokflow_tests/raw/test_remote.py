@@ -57,22 +57,19 @@ def test_a_server_is_left_alone_for_as_long_as_it_asks(server: Server, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("status", "found", "remedy", "requests"),
+    ("status", "found", "requests"),
     [
-        (404, "404 (Not Found)", "", ["HEAD"]),
-        (401, "401 (Unauthorized)", "give credentials that may read it, or ", ["HEAD"]),
-        (403, "403 (Forbidden)", "give credentials that may read it, or ", ["HEAD", "GET"]),
+        (404, "404 (Not Found); correct ", ["HEAD"]),
+        (401, "401 (Unauthorized); give credentials that may read it, or ", ["HEAD"]),
+        (403, "403 (Forbidden); give credentials that may read it, or ", ["HEAD", "GET"]),
     ],
 )
 def test_a_refusal_is_not_tried_again(
-    status: int, found: str, remedy: str, requests: list[str], server: Server, tmp_path: Path
+    status: int, found: str, requests: list[str], server: Server, tmp_path: Path
 ):
     server.statuses = [status] * 9
 
-    assert refusal(server, tmp_path) == (
-        f"{server.url}: expected a file that can be read, found HTTP status {found}; "
-        f"{remedy}correct the URL under raw.files"
-    )
+    assert f"found HTTP status {found}" in refusal(server, tmp_path)
     assert server.requests == requests
 
 
@@ -136,10 +133,8 @@ def test_a_certificate_that_is_not_trusted_is_not_tried_again(server: Server, tm
     server.wrap(context)
     url = server.url.replace("http:", "https:")
 
-    with pytest.raises(RawFileError) as raised:
+    with pytest.raises(RawFileError, match=r"certificate that is not trusted \(self-signed"):
         read_raw_file(source_of(url), store=tmp_path)
-
-    assert "found a certificate that is not trusted (self-signed certificate);" in str(raised.value)
 
 
 def test_a_remote_file_is_a_complete_copy_in_the_store(server: Server, tmp_path: Path):
@@ -243,11 +238,9 @@ def test_a_copy_of_which_a_byte_changed_is_an_error(server: Server, tmp_path: Pa
     copy = fetched(server, tmp_path)
     copy.path.write_bytes(CONTENT[:-1] + b"x")
 
-    with pytest.raises(RawFileError) as raised:
-        read_raw_file(source_of(server.url), store=tmp_path)
-
     damaged = hashlib.sha256(CONTENT[:-1] + b"x").hexdigest()
-    assert f"found 10,000 bytes with sha256 {damaged[:16]}…;" in str(raised.value)
+    with pytest.raises(RawFileError, match=f"found 10,000 bytes with sha256 {damaged[:16]}…;"):
+        read_raw_file(source_of(server.url), store=tmp_path)
 
 
 def test_a_wrong_remembered_checksum_does_not_make_a_copy_damaged(server: Server, tmp_path: Path):

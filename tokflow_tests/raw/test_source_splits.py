@@ -8,14 +8,13 @@ import pyarrow as pa
 import pytest
 from fsspec.utils import glob_translate
 
-from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.raw import Listing, RawConfig, list_raw
 from tokflow.raw.globs import path_regex
 from tokflow.raw.hub_repository import card_of
 from tokflow.raw.source_splits import SourceSplits, find_splits
 from tokflow_tests.raw.test_listing import make_files
-from tokflow_tests.reading import read_documents
+from tokflow_tests.reading import texts_of
 
 GLUE = """---
 license: mit
@@ -60,7 +59,7 @@ def refusal(*paths: str, card: str = "", config: str | None = None) -> str:
     ("files", "expected"),
     [
         (
-            ("data/test-00000-of-00001.parquet", "data/extra-00000-of-00001.parquet"),
+            (f"data/{of}-00000-of-00001.parquet" for of in ("test", "extra")),
             {"test": 0, "extra": 1},
         ),
         (("a/train/0.jsonl", "a/dev_set/0.jsonl", "b.jsonl"), {"train": 0, "validation": 1}),
@@ -70,6 +69,7 @@ def refusal(*paths: str, card: str = "", config: str | None = None) -> str:
     ],
 )
 def test_names_say_the_splits_where_no_card_does(files: tuple[str, ...], expected: dict[str, int]):
+    files = tuple(files)
     found = splits("README.md", *files, card="# no fields").files
 
     assert found == {split: (files[number],) for split, number in expected.items()}
@@ -136,26 +136,15 @@ def test_what_holds_no_documents_is_refused_by_name():
     ("fields", "found"),
     [
         ("data_files: [{split: train}]", "{'split': 'train'}"),
-        (
-            "data_files: hf://datasets/other/name/*",
-            "'hf://datasets/other/name/*', outside of the dataset",
-        ),
+        ("data_files: hf://datasets/a/b/*", "'hf://datasets/a/b/*', outside of the dataset"),
         ("data_files: ../secret.txt", "'../secret.txt', outside of the dataset"),
-        (
-            "data_files: [{split: train, path: en/*}, {split: train, path: de/*}]",
-            "'train' twice",  # of which `datasets` reads none
-        ),
+        ("data_files: [{split: train, path: a}, {split: train, path: b}]", "'train' twice"),
     ],
 )
 def test_a_card_that_cannot_be_followed_is_refused(fields: str, found: str):
     card = f"---\nconfigs:\n- config_name: en\n  {fields}\n---\n"
 
     assert f"found {found};" in refusal("a.jsonl", card=card)
-
-
-def test_a_card_that_is_no_yaml_is_refused():
-    with pytest.raises(ConfigError, match=r"here: README.md: expected YAML between its first two"):
-        card_of("---\na: [\n---\n", where="here")
 
 
 ALIASES = "".join(
@@ -174,8 +163,9 @@ def test_a_card_whose_aliases_multiply_is_refused(fields: str):
 
 def test_a_card_may_have_aliases_and_be_no_deeper_than_can_be_read():
     assert card_of("---\na: &a [1]\nb: *a\n---\n", where="here") == {"a": [1], "b": [1]}
-    with pytest.raises(ConfigError, match=r"README.md: expected YAML"):
-        card_of(f"---\na: {'[' * 1_000}\n---\n", where="here")
+    for deep in ("[", "[" * 1_000):
+        with pytest.raises(ConfigError, match=r"README.md: expected YAML"):
+            card_of(f"---\na: {deep}\n---\n", where="here")
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 50 + "*b", "**/*a/" * 50 + "b"])
@@ -261,13 +251,8 @@ def test_a_saved_dataset_is_read_from_the_files_that_it_names(tmp_path: Path):
         "data-00000-of-00002.arrow": "validation",
         "data-00001-of-00002.arrow": "validation",
     }
-    texts = [
-        text
-        for source in listing.sources.values()
-        for batch in read_documents(Path(source.url), DocumentsConfig())
-        for text in batch.texts.to_pylist()
-    ]
-    assert texts == ["a", "c", "b"]
+    texts = [texts_of(Path(source.url)) for source in listing.sources.values()]
+    assert texts == [["a", "c"], ["b"]]
     assert [(left.path, left.found) for left in listing.left_out] == [
         (f"{tmp_path}/saved/cache-0f3a.arrow", "a file that state.json does not name")
     ]
@@ -305,12 +290,8 @@ def test_a_saved_folder_that_is_not_whole_is_refused(state: str, found: str, tmp
     (tmp_path / "saved" / "state.json").write_text(state)
 
     said = refused(RawFileError, tmp_path)
-
-    assert said.startswith(
-        f"{tmp_path}/saved/state.json: expected what save_to_disk writes, with all its files, "
-        f"found {found}"
-    )
-    assert said.endswith(", or name its files by a pattern")
+    assert said.startswith(f"{tmp_path}/saved/state.json: expected ")
+    assert f", found {found}" in said
 
 
 def test_a_folder_is_read_as_load_dataset_reads_it(tmp_path: Path):
@@ -332,9 +313,7 @@ def test_the_order_of_patterns_decides_no_split(tmp_path: Path):
                 "train/0.jsonl": "train",
             }
     for files in (["imdb", "imdb/test"], ["imdb/test", "imdb"]):  # all is `train` in the latter
-        assert refused(ConfigError, tmp_path, files=files).startswith(
-            "raw.files: expected folders that agree on the split of a file, found 'test/0.jsonl' of"
-        )
+        assert "found 'test/0.jsonl' of" in refused(ConfigError, tmp_path, files=files)
 
 
 def test_a_folder_of_which_some_files_would_be_passed_over_is_refused(tmp_path: Path):

@@ -24,7 +24,7 @@ from tokflow.tokenizers.patterns import PATTERNS
 from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import of_tiktoken, train_model
-from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize, write_texts
+from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe
 
 
@@ -36,10 +36,10 @@ def save_json(tokenizer: tokenizers.Tokenizer, folder: Path, **beside: object) -
     return folder
 
 
-def error_of(folder: Path, **tokenizer: Any) -> str:
+def error_of(folder: Path, **tokenizer: Any) -> TokenizerError:
     with pytest.raises(TokenizerError) as caught:
         make_output(graph_of(declare_texts(folder, **tokenizer)), "tokenizer", "tokenizer")
-    return str(caught.value)
+    return caught.value
 
 
 def test_added_tokens_count_for_the_vocabulary(tmp_path: Path):
@@ -71,10 +71,10 @@ def test_eos_and_bos_are_those_that_stand_beside_the_tokenizer(as_object: bool, 
 
 
 def test_an_encoding_that_tiktoken_does_not_know_is_an_error_with_those_it_knows(tmp_path: Path):
-    message = error_of(tmp_path, kind="tiktoken", name="gpt-2")
+    error = error_of(tmp_path, kind="tiktoken", name="gpt-2")
 
-    assert message.startswith("tokenizer.name: expected one of gpt2, r50k_base, ")
-    assert message.endswith(", found 'gpt-2'; did you mean 'gpt2'?")
+    assert error.expected.startswith("one of gpt2, r50k_base, ")
+    assert error.remedy == "did you mean 'gpt2'?"
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,10 @@ def test_what_holds_no_tokenizer_is_an_error_that_says_where_paths_start(
         for name in files:
             (tmp_path / "own" / name).write_bytes(b"weights")
 
-    message = error_of(tmp_path, kind=kind, name="./own")
+    error = error_of(tmp_path, kind=kind, name="./own")
 
-    assert message == (
-        "tokenizer.name: expected an existing file, or a folder with files, found "
-        f"'{tmp_path / 'own'}', which {state}; correct the path; a relative one "
-        "starts at the root of the project that the YAML is in or, in none, at its own folder"
-    )
+    assert error.found == f"'{tmp_path / 'own'}', which {state}"
+    assert "starts at the root of the project" in error.remedy
 
 
 def test_a_path_may_start_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -115,63 +112,36 @@ def test_a_folder_without_tokenizer_json_is_no_file(tmp_path: Path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "vocab.json").write_text("{}")
 
-    message = error_of(tmp_path, kind="file", name="own")
+    error = error_of(tmp_path, kind="file", name="own")
 
-    assert message == (
-        "tokenizer.name: own: expected a tokenizer.json, or a folder that holds one, found a "
-        "folder without; set tokenizer.kind: huggingface, which converts other files"
-    )
+    assert error.where == "tokenizer.name: own"
+    assert "kind: huggingface" in error.remedy
 
 
-PANICKING = {
-    "continuing_subword_prefix": "##",
-    "vocab": {"a": 0, "b": 1, "ab": 2},
-    "merges": [["a", "b"]],
-}
-
-
-def panicking_json() -> str:
-    """Return a tokenizer.json on which the library panics."""
-    fields = json.loads(byte_level_bpe().to_str())
-    return json.dumps({**fields, "added_tokens": [], "model": fields["model"] | PANICKING})
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        *((text, "ValueError: ") for text in ("", "{", "[]", "null", '{"model": {"vocab": 1}}')),
-        (panicking_json(), "RuntimeError: it panicked: "),
-    ],
-)
-def test_a_broken_tokenizer_json_is_an_error(text: str, found: str, tmp_path: Path):
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"model": {"vocab": 1}}', "panic"])
+def test_a_broken_tokenizer_json_is_an_error(text: str, tmp_path: Path):
+    if text == "panic":  # the library's, which is no Exception
+        fields = json.loads(byte_level_bpe().to_str())
+        own = {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
+        model = {**fields["model"], "continuing_subword_prefix": "##", **own}
+        text = json.dumps({**fields, "added_tokens": [], "model": model})
     (tmp_path / "own.json").write_text(text)
 
-    message = error_of(tmp_path, kind="file", name="own.json")
+    error = error_of(tmp_path, kind="file", name="own.json")
 
-    assert message.startswith(
-        f"tokenizer.json: expected the JSON of a Hugging Face fast tokenizer, found {found}"
-    )
-    assert message.endswith("; save it with `tokenizer.save(path)` of the tokenizers library")
+    assert error.where == "tokenizer.json"
+    assert error.found.startswith("RuntimeError: it panicked: " if "##" in text else "ValueError: ")
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("{", "DecodeError: Input data was truncated"),
-        ("[]", "ValidationError: Expected `object`, got `array`"),
-    ],
-)
+@pytest.mark.parametrize(("text", "found"), [("{", "DecodeError: "), ("[]", "ValidationError: ")])
 def test_a_broken_tokenizer_config_json_is_an_error(text: str, found: str, tmp_path: Path):
     folder = save_json(byte_level_bpe(), tmp_path / "own")
     (folder / "tokenizer_config.json").write_text(text)
 
-    message = error_of(tmp_path, kind="huggingface", name="own")
+    error = error_of(tmp_path, kind="huggingface", name="own")
 
-    assert message.startswith(
-        "tokenizer_config.json: expected the JSON object that names the tokenizer's EOS and BOS, "
-        f"found {found}"
-    )
-    assert message.endswith("; fix the file or remove it")
+    assert error.where == "tokenizer_config.json"
+    assert error.found.startswith(found)
 
 
 def test_the_same_files_elsewhere_are_the_same_tokenizer(tmp_path: Path):
@@ -221,16 +191,11 @@ def few_of_byte_level() -> list[list[int]]:
 def test_what_transformers_makes_nothing_of_is_an_error(tmp_path: Path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "vocab.txt").write_text("no tokenizer")
-    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
 
-    with pytest.raises(TokenizerError) as error:
-        save_tokenizer(declare_texts(tmp_path, None, kind="huggingface", name="own"))
+    error = error_of(tmp_path, kind="huggingface", name="own")
 
-    assert str(error.value).startswith(
-        "tokenizer.name: own: expected a tokenizer.json, or files that transformers can load, "
-        "found vocab.txt: "
-    )
-    assert str(error.value).endswith("; name a tokenizer that transformers.AutoTokenizer loads")
+    assert error.where == "tokenizer.name: own"
+    assert error.found.startswith("vocab.txt: ")
 
 
 HUB_TOKENIZER = {"kind": "huggingface", "name": "team/tiny", "revision": "v1"}
@@ -303,17 +268,11 @@ def test_a_hub_id_that_does_not_exist_or_cannot_be_asked_for_is_an_error(
     is_reached: bool, hub: Hub, tmp_path: Path
 ):
     with asking(hub.url if is_reached else "http://127.0.0.1:1", tmp_path / "cache"):
-        message = error_of(tmp_path, **{**HUB_TOKENIZER, "name": "team/other"})
+        error = error_of(tmp_path, **{**HUB_TOKENIZER, "name": "team/other"})
 
     found = "RepositoryNotFoundError: " if is_reached else "ConnectError: "
-    assert message.startswith(
-        "tokenizer.name: team/other: expected a hub id that can be reached, or an existing local "
-        f"folder, found {found}"
-    )
-    assert message.endswith(
-        "; correct the name or the revision, log in with `hf auth login` for a private one, or "
-        "name a folder that holds its files"
-    )
+    assert error.where == "tokenizer.name: team/other"
+    assert error.found.startswith(found)
 
 
 LLAMA = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>"}

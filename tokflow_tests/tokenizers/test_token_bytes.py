@@ -66,15 +66,9 @@ def test_tokens_that_are_no_pieces_of_a_text_have_no_bytes(tmp_path: Path):
     words.decoder = decoders.WordPiece()
     words.add_special_tokens(["</s>"])
     words.save(str(tmp_path / "own.json"))
-    own = {"kind": "file", "name": "own.json", "eos_token": "</s>"}
-
-    assert token_bytes(save_tokenizer(declare_texts(tmp_path, TEXTS, **own))) is None
-
-
-def test_a_tokenizer_that_is_code_is_not_run(tmp_path: Path):
-    own = special.of_transformers(tmp_path)
-
-    assert token_bytes(save_tokenizer(declare_texts(tmp_path, TEXTS, **own))) is None
+    code = special.of_transformers(tmp_path)  # which is not run
+    for own in ({"kind": "file", "name": "own.json", "eos_token": "</s>"}, code):
+        assert token_bytes(save_tokenizer(declare_texts(tmp_path, TEXTS, **own))) is None
 
 
 def saved(folder: Path, content: str | None = None, **tokenizer: Any) -> Tokenizer:

@@ -82,32 +82,27 @@ def test_ids_are_the_bytes_then_merges_then_special_tokens(tmp_path: Path):
     ids = ids_of(path)
     assert sorted(ids.values()) == list(range(260))
     assert [ids["a"], ids["b"], ids["Ġ"]] == [97, 98, 32]
-    assert {name: token_id for name, token_id in ids.items() if token_id >= 256} == {
-        "ab": 256,
-        "Ġab": 257,
-        "<x>": 258,
-        "<y>": 259,
-    }
+    learnt = {name: token_id for name, token_id in ids.items() if token_id >= 256}
+    assert learnt == {"ab": 256, "Ġab": 257, "<x>": 258, "<y>": 259}
 
 
-@pytest.mark.parametrize(("texts", "num_ids"), [(("ab",), 258), ((), 257), (("", ""), 257)])
-def test_too_little_text_gives_fewer_ids(texts: tuple[str, ...], num_ids: int, tmp_path: Path):
-    path = train(tmp_path, texts, vocab_size=1000)
+@pytest.mark.parametrize(
+    ("texts", "fields", "learnt"),
+    [
+        (("ab",), {}, {"ab"}),
+        ((), {}, set()),
+        (("", ""), {}, set()),
+        (("a", "b") * 50, {}, set()),  # no merge crosses two documents
+        (("ab", "cd", "ef"), {"max_characters": 3}, {"ab", "cd"}),  # of each file
+    ],
+)
+def test_all_that_the_text_has_is_learnt_and_no_more(
+    texts: tuple[str, ...], fields: dict[str, int], learnt: set[str], tmp_path: Path
+):
+    ids = ids_of(train(tmp_path, texts, vocab_size=1000, **fields))
 
-    assert sorted(ids_of(path).values()) == list(range(num_ids))
-
-
-def test_no_merge_crosses_two_documents(tmp_path: Path):
-    path = train(tmp_path, ("a", "b") * 50, vocab_size=1000)
-
-    assert json.loads(path.read_text(encoding="utf-8"))["model"]["merges"] == []
-
-
-def test_training_stops_reading_each_file_after_so_many_characters(tmp_path: Path):
-    path = train(tmp_path, ("ab", "cd", "ef"), vocab_size=1000, max_characters=3)
-
-    learnt = {name for name, token_id in ids_of(path).items() if token_id >= 256}
-    assert learnt == {"ab", "cd", "<|endoftext|>"}
+    assert {name for name, id_ in ids.items() if id_ >= 256} == {*learnt, "<|endoftext|>"}
+    assert sorted(ids.values()) == list(range(257 + len(learnt)))
 
 
 def test_only_the_named_files_are_read(tmp_path: Path):

@@ -28,13 +28,9 @@ def make_encoded(*documents: list[int]) -> Encoded:
 
 
 def finish(
-    encoded: Encoded,
-    config: TokenizerConfig,
-    tokenizer: Tokenizer,
-    *,
-    chat: ChatMarks | None = None,
+    encoded: Encoded, config: TokenizerConfig, tokenizer: Tokenizer, **how: Any
 ) -> TokenBatch:
-    return add_bos_eos(encoded, resolve_encoding(config, tokenizer), chat=chat)
+    return add_bos_eos(encoded, resolve_encoding(config, tokenizer), **{"chat": None, **how})
 
 
 @pytest.mark.parametrize("vocab_size", [65_536, 65_537])
@@ -66,10 +62,7 @@ def test_an_id_past_the_vocabulary_is_an_error_and_never_wraps(eos: str):
     with pytest.raises(TokenizerError) as caught:
         finish(encoded, TokenizerConfig(kind="bytes", eos=eos), tokenizer)
 
-    assert str(caught.value) == (
-        "tokenizer 0123456: expected ids below vocab_size 65,536 (uint16), found id 65,536; the "
-        "tokenizer's files disagree with its engine; set tokenizer.engine: reference and report it"
-    )
+    assert caught.value.found == "id 65,536"
 
 
 def test_where_texts_may_spell_control_tokens_bos_and_eos_are_never_doubled():
@@ -110,21 +103,11 @@ def test_the_id_of_eos_or_bos_inside_a_text_is_an_error_that_names_the_document(
     with pytest.raises(TokenizerError) as caught:
         finish(make_encoded([1, 2], [], [3, 4, token_id, 5]), config, tokenizer)
 
-    what = "ends" if role == "EOS" else "begins"
-    assert str(caught.value) == (
-        f"document 2: expected the {role} id {token_id} ('<{role.lower()}>'), which {what} a "
-        f"document, nowhere in its text, found it as token 2 of the text; set tokenizer."
-        f"{role.lower()}_token to a token that occurs in no text, or "
-        "tokenizer.special_tokens_in_text: control to accept it"
-    )
-
-
-def test_a_text_without_eos_config_may_hold_any_id():
-    config = TokenizerConfig(kind="bytes", eos="none")
-
-    made = finish(make_encoded([1, EOS]), config, make_bytes_tokenizer())
-
-    assert made.token_ids.tolist() == [1, EOS]
+    assert caught.value.where == "document 2"
+    assert f"the {role} id {token_id} ('<{role.lower()}>')" in caught.value.expected
+    assert caught.value.found == "it as token 2 of the text"
+    none = config.model_copy(update={role.lower(): "none"})
+    assert token_id in finish(make_encoded([1, token_id]), none, tokenizer).token_ids
 
 
 def test_the_eos_of_a_chat_is_supervised_if_its_text_is_to_the_end_and_bos_never():

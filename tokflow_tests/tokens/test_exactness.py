@@ -33,13 +33,6 @@ def corpora(shared: Path) -> dict[str, list[str]]:
     return documents
 
 
-def test_there_are_20_000_awkward_strings():
-    strings = awkward_strings()
-
-    assert len(strings) == NUM_AWKWARD_STRINGS == 20_000
-    assert {ord(character) >> 16 for text in strings for character in text} == set(range(17))
-
-
 def test_gpt2_gives_the_tokens_of_tiktoken(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -58,6 +51,9 @@ def test_gpt2_gives_the_tokens_of_tiktoken(
         written = np.fromfile(shard.folder / "tokens.bin", "<u2")
         assert written.tolist() == [*itertools.chain(*expected)], name
     assert len(raw) == 7
+    strings = raw["awkward"]
+    assert len(strings) == NUM_AWKWARD_STRINGS == 20_000
+    assert {ord(character) >> 16 for text in strings for character in text} == set(range(17))
 
 
 def declare_trained(folder: Path, **tokenizer: str) -> Dataset:

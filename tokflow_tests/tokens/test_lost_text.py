@@ -90,14 +90,12 @@ def test_text_without_a_token_that_becomes_unknown_is_counted(
     assert counts(tmp_path, saved(tmp_path, made), "a é", "ö") == [unknown, None]
 
 
-def test_the_unknown_piece_of_a_model_without_bytes_is_counted(tmp_path: Path):
+def test_the_unknown_token_of_a_model_without_bytes_or_in_python_is_counted(tmp_path: Path):
     (tmp_path / "own.model").write_bytes(train_model(byte_fallback=False, vocab_size=40))
+    of_model = {"kind": "sentencepiece", "name": "own.model"}
 
-    assert counts(tmp_path, {"kind": "sentencepiece", "name": "own.model"}, "a é", "ö") == [2, None]
-
-
-def test_the_unknown_token_of_a_tokenizer_in_python_is_counted(tmp_path: Path):
-    assert counts(tmp_path, of_transformers(tmp_path), "a é", "ö") == [2, None]
+    for tokenizer in (of_model, of_transformers(tmp_path)):
+        assert counts(tmp_path, tokenizer, "a é", "ö") == [2, None]
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,7 @@ def test_the_document_that_reaches_the_limit_is_whole_and_the_last(
     for tokens, num_taken in ((1, 1), (2, 1), (3, 2), (5, 2), (6, 3), (99, 3)):
         shard = shard_of(tmp_path, "a", "bb", "ccc", tokens=tokens)
         assert token_lists(shard) == [A, BB, CCC][:num_taken], tokens
-
-
-def test_eos_of_an_empty_document_counts(tmp_path: Path):
+    # EOS of an empty document counts.
     assert token_lists(shard_of(tmp_path, "", "", "a", "a", tokens=3)) == [[EOS], [EOS], A]
 
 

@@ -66,8 +66,8 @@ def as_lines(rows: Sequence[Mapping[str, Any]]) -> str:
 def as_json_texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str | None]]:
     return [
         {
-            name: value if value is None or isinstance(value, str) else json.dumps(value)
-            for name, value in row.items()
+            of: value if isinstance(value, str | None) else json.dumps(value)
+            for of, value in row.items()
         }
         for row in rows
     ]
@@ -145,23 +145,45 @@ def test_the_kwargs_of_a_record_take_the_place_of_those_of_the_config():
     assert found.template_kwargs == {"a": 1, "b": 3, "c": None}
 
 
-@pytest.mark.parametrize(
-    ("beside", "value", "expected"),
-    [
-        ("tools", {"name": "f"}, "a list of tools"),
-        ("tools", ["f"], "a list of tools"),
-        ("tools", [1], "a list of tools"),
-        ("tools", "{", "a list of tools"),
-        ("chat_template_kwargs_column", [1], "an object without"),
-        ("chat_template_kwargs_column", {"messages": []}, "an object without"),
-        ("system", {"content": "x"}, "text as 'system'"),
-    ],
-)
-def test_what_beside_the_messages_is_of_another_kind_is_a_bad_chat(
-    beside: str, value: Any, expected: str
+BESIDE = {"messages": "messages"}
+SHARED = {"messages": "messages", "chat_format": "sharegpt"}
+ONE_CALL = "the JSON of one call or several"
+PAIRS = "a list of pairs of texts in 'history', or null"
+BAD: list[tuple[dict[str, str], dict[str, Any], str]] = [
+    (BESIDE | {"tools": "x"}, {"x": {"name": "f"}}, "a list of tools"),
+    (BESIDE | {"tools": "x"}, {"x": ["f"]}, "a list of tools"),
+    (BESIDE | {"tools": "x"}, {"x": [1]}, "a list of tools"),
+    (BESIDE | {"tools": "x"}, {"x": "{"}, "a list of tools"),
+    (BESIDE | {"chat_template_kwargs_column": "x"}, {"x": [1]}, "an object without"),
+    (BESIDE | {"chat_template_kwargs_column": "x"}, {"x": {"messages": []}}, "an object without"),
+    (BESIDE | {"system": "x"}, {"x": {"content": "x"}}, "text as 'system'"),
+    *(
+        (SHARED, {"messages": [{"from": "human", "value": "a"}, message]}, expected)
+        for message, expected in (
+            ({"from": "narrator", "value": "x"}, "one of human, user, gpt, assistant, chatgpt, mo"),
+            ({"from": ["gpt"], "value": "x"}, "one of human, user"),
+            ({"role": "user", "content": "x"}, "an object with `from` and `value` as message 1"),
+            ({"from": "function_call", "value": "weather()"}, ONE_CALL),
+            ({"from": "function_call", "value": '{"name": "f"}'}, ONE_CALL),
+            ({"from": "function_call", "value": []}, ONE_CALL),
+        )
+    ),
+    ({"chat_format": "alpaca"}, {"output": None}, "text as 'output'"),
+    ({"chat_format": "alpaca"}, {"instruction": ["a"]}, "text as 'instruction'"),
+    ({"chat_format": "alpaca"}, {"input": 3}, "text as 'input'"),
+    ({"chat_format": "alpaca"}, {"history": [["a"]]}, PAIRS),
+    ({"chat_format": "alpaca"}, {"history": {"a": "b"}}, PAIRS),
+]
+
+
+@pytest.mark.parametrize(("fields", "changed", "expected"), BAD)
+def test_a_record_of_another_layout_is_a_bad_chat(
+    fields: dict[str, str], changed: dict[str, Any], expected: str
 ):
+    record = {"messages": chat("a"), "instruction": "a", "output": "b"}
+
     with pytest.raises(BadChatError) as caught:
-        chat_of({"messages": chat("a"), "x": value}, messages="messages", **{beside: "x"})
+        chat_of({**record, **changed}, **fields)
 
     assert caught.value.problem.expected.startswith(expected)
 
@@ -185,18 +207,9 @@ def test_what_the_system_says_comes_first_and_once(text: str | None):
 
 
 # Each role of ShareGPT, with the message that it stands for.
-SHAREGPT = {
-    "system": {"role": "system", "content": "x"},
-    **{name: {"role": "user", "content": "x"} for name in ("human", "user")},
-    **{
-        name: {"role": "assistant", "content": "x"}
-        for name in ("gpt", "assistant", "chatgpt", "model")
-    },
-    **{
-        name: {"role": "tool", "content": "x"}
-        for name in ("tool", "observation", "function_response")
-    },
-}
+SHAREGPT = {"system": "system"} | dict.fromkeys(("human", "user"), "user")
+SHAREGPT |= dict.fromkeys(("gpt", "assistant", "chatgpt", "model"), "assistant")
+SHAREGPT |= dict.fromkeys(("tool", "observation", "function_response"), "tool")
 
 
 @pytest.mark.parametrize("role", SHAREGPT)
@@ -205,7 +218,7 @@ def test_each_role_of_sharegpt_is_one_of_messages(role: str):
 
     found = chat_of(record, messages="conversations", chat_format="sharegpt")
 
-    assert found == Chat([{**SHAREGPT[role], "weight": 0}])
+    assert found == Chat([{"role": SHAREGPT[role], "content": "x", "weight": 0}])
 
 
 @pytest.mark.parametrize("as_text", [True, False])
@@ -224,26 +237,6 @@ def test_a_function_call_of_sharegpt_is_one_message_with_its_calls(num_calls: in
     assert found == Chat(expected, [WEATHER])
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ({"from": "narrator", "value": "x"}, "one of human, user, gpt, assistant, chatgpt, model"),
-        ({"from": ["gpt"], "value": "x"}, "one of human, user"),
-        ({"role": "user", "content": "x"}, "an object with `from` and `value` as message 1"),
-        ({"from": "function_call", "value": "weather()"}, "the JSON of one call or several"),
-        ({"from": "function_call", "value": '{"name": "f"}'}, "the JSON of one call or several"),
-        ({"from": "function_call", "value": []}, "the JSON of one call or several"),
-    ],
-)
-def test_what_is_no_message_of_sharegpt_is_a_bad_chat(message: Any, expected: str):
-    record = {"c": [{"from": "human", "value": "a"}, message]}
-
-    with pytest.raises(BadChatError) as caught:
-        chat_of(record, messages="c", chat_format="sharegpt")
-
-    assert caught.value.problem.expected.startswith(expected)
-
-
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("has_more", [True, False])
 def test_an_alpaca_record_is_a_chat_in_every_format(name: str, has_more: bool, tmp_path: Path):
@@ -255,23 +248,6 @@ def test_an_alpaca_record_is_a_chat_in_every_format(name: str, has_more: bool, t
 
     expected = chat("a", "b", "c", "d", "Say it\n\nbig", "It", system="be brief")
     assert found == Chat(expected if has_more else chat("Say it", "It"))
-
-
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({"output": None}, "text as 'output'"),
-        ({"instruction": ["a"]}, "text as 'instruction'"),
-        ({"input": 3}, "text as 'input'"),
-        ({"history": [["a"]]}, "a list of pairs of texts in 'history', or null"),
-        ({"history": {"a": "b"}}, "a list of pairs of texts in 'history', or null"),
-    ],
-)
-def test_what_is_no_alpaca_record_is_a_bad_chat(changed: dict[str, Any], expected: str):
-    with pytest.raises(BadChatError) as caught:
-        chat_of({"instruction": "a", "output": "b", **changed}, chat_format="alpaca")
-
-    assert caught.value.problem.expected == expected
 
 
 def test_an_alpaca_file_without_the_columns_it_needs_is_refused(tmp_path: Path):

@@ -13,12 +13,14 @@ from tokflow.tokenizers.chat import BadChatError, Chat
 from tokflow.tokenizers.chat.renderer import Rendered
 from tokflow_tests.chat_templates import (
     BAR,
+    CHATML,
     FAMILIES,
     TOOLS,
     Family,
     assistant,
     call,
     renderer_of,
+    said,
     tool,
     user,
     words_of_kinds,
@@ -26,8 +28,7 @@ from tokflow_tests.chat_templates import (
 
 
 def supervised(family: str, messages: list[Any], **fields: Any) -> list[str]:
-    rendered = renderer_of(FAMILIES[family]).render(Chat(messages, **fields))
-    return [rendered.text[start:stop] for start, stop in rendered.loss_spans]
+    return said(renderer_of(FAMILIES[family]).render(Chat(messages, **fields)))
 
 
 TWO_TURNS = [user("u"), assistant("a"), user("v"), assistant("b")]
@@ -82,18 +83,6 @@ SEPARATE = (
 )
 
 
-def test_a_further_call_without_a_word_is_supervised_to_its_stop_token():
-    calls = [call(city="x"), call(days=3)]
-    messages = [user("u"), assistant("", tool_calls=calls), tool("t"), assistant("a")]
-    rendered = renderer_of(Family(SEPARATE, ["<|im_start|>", "<|im_end|>"])).render(Chat(messages))
-
-    said = [rendered.text[start:stop] for start, stop in rendered.loss_spans]
-    assert said == [
-        '{"city": "x"}<|im_end|><|im_start|>assistant\n{"days": 3}<|im_end|>',
-        "a<|im_end|>",
-    ]
-
-
 EACH = "{% for m in messages %}<|im_start|>{{ m.role + '\n' + m.content }}"
 PROMPT = "{{ '<|im_start|>assistant\n' }}"
 WANTS_TOOLS = (
@@ -109,35 +98,6 @@ LATE_IDS = (
     "<|im_end|>{% endfor %}{% if add_generation_prompt %}" + PROMPT + "{% endif %}"
 )
 CALLED = [user("u"), assistant("a", tool_calls=[call(city="x")]), tool("t"), assistant("b")]
-UNUSUAL = {
-    "always a prompt": (
-        EACH + "<|im_end|>{% endfor %}" + PROMPT, ["a<|im_end|>", "b<|im_end|>"]
-    ),
-    "text behind the chat": (
-        EACH + "<|im_end|>{% endfor %}<|im_start|>system\nrules<|im_end|>"
-        "{% if add_generation_prompt %}" + PROMPT + "{% endif %}",
-        ["a<|im_end|>", "b<|im_end|>"],
-    ),
-    "words between stop tokens": (
-        EACH + "<|close|>message<|sep|><|im_end|>{% endfor %}"
-        "{% if add_generation_prompt %}" + PROMPT + "{% endif %}",
-        ["a<|close|>message<|sep|><|im_end|>", "b<|close|>message<|sep|><|im_end|>"],
-    ),
-    "no chat without tools": (WANTS_TOOLS, ["a<|im_end|>", "b<|im_end|>"]),
-    "ids in earlier turns alone": (LATE_IDS, ["a[x; id=call00001]<|im_end|>", "b<|im_end|>"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("template", "expected"), UNUSUAL.values(), ids=UNUSUAL)
-def test_a_turn_ends_where_the_model_stops_whatever_an_unusual_template_writes_around_it(
-    template: str, expected: list[str]
-):
-    special = ["<|im_start|>", "<|im_end|>", "<|close|>", "<|sep|>"]
-    chat = Chat(CALLED, TOOLS)
-    rendered = renderer_of(Family(template, special), unwritten="keep").render(chat)
-
-    assert [rendered.text[start:stop] for start, stop in rendered.loss_spans] == expected
-    assert rendered.counts["turns_without_stop"] == 0
 
 
 NAMED = (
@@ -158,44 +118,69 @@ CHECKING = (
     "{{ 'tool ' + c.function.arguments.city }}{% endfor %}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}" + PROMPT + "{% endif %}"
 )
+
+
 COMPARING = MEASURING.replace("m.content | length > 1", "m.lang == 'en'")
+REFUSING = "{% if not messages %}{{ raise_exception('none') }}{% endif %}" + CHATML
+CALL_OF_DAYS = assistant("", tool_calls=[call(days=3)])
+TWO_CALLS = [user("u"), assistant("", tool_calls=[call(city="x"), call(days=3)]), tool("t"),
+             assistant("a")]  # fmt: skip
+PLAIN_TURNS = ["a<|im_end|>", "b<|im_end|>"]
+UNUSUAL: dict[str, tuple[str, list[Any], list[str]]] = {
+    "always a prompt": (EACH + "<|im_end|>{% endfor %}" + PROMPT, CALLED, PLAIN_TURNS),
+    "text behind the chat": (
+        EACH + "<|im_end|>{% endfor %}<|im_start|>system\nrules<|im_end|>"
+        "{% if add_generation_prompt %}" + PROMPT + "{% endif %}",
+        CALLED, PLAIN_TURNS,
+    ),
+    "words between stop tokens": (
+        EACH + "<|close|>message<|sep|><|im_end|>{% endfor %}"
+        "{% if add_generation_prompt %}" + PROMPT + "{% endif %}",
+        CALLED, ["a<|close|>message<|sep|><|im_end|>", "b<|close|>message<|sep|><|im_end|>"],
+    ),
+    "no chat without tools": (WANTS_TOOLS, CALLED, PLAIN_TURNS),
+    "ids in earlier turns alone": (
+        LATE_IDS, CALLED, ["a[x; id=call00001]<|im_end|>", "b<|im_end|>"]
+    ),
+    "further calls without a word": (
+        SEPARATE, TWO_CALLS,
+        ['{"city": "x"}<|im_end|><|im_start|>assistant\n{"days": 3}<|im_end|>', "a<|im_end|>"],
+    ),
+    "a name again with the tool's answer": (
+        NAMED, [user("u"), CALL_OF_DAYS, tool("t"), assistant("a")],
+        [" to=weather<|im_end|>", "\na<|im_end|>"],
+    ),
+    "words measured": (MEASURING, TWO_TURNS, PLAIN_TURNS),
+    "field compared": (COMPARING, [{**user("u"), "lang": "en"}, assistant("a")], PLAIN_TURNS[:1]),
+    "name compared": (CHECKING, CALLED[:2], ["atool x<|im_end|>"]),
+    "no messages refused": (REFUSING, [assistant("a"), user("u"), assistant("b")], PLAIN_TURNS),
+    "empty answers": (CHATML, [user(""), assistant(""), user(""), assistant("")],
+                      ["<|im_end|>", "<|im_end|>"]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("template", "messages", "expected"),
-    [
-        (  # a name that the template writes again with the tool's answer
-            NAMED,
-            [user("u"), assistant("", tool_calls=[call(days=3)]), tool("t"), assistant("a")],
-            [" to=weather<|im_end|>", "\na<|im_end|>"],
-        ),
-        (MEASURING, TWO_TURNS, ["a<|im_end|>", "b<|im_end|>"]),
-        (COMPARING, [{**user("u"), "lang": "en"}, assistant("a")], ["a<|im_end|>"]),
-        (CHECKING, [user("u"), assistant("a", tool_calls=[call(city="x")])], ["atool x<|im_end|>"]),
-    ],
-    ids=["name again", "words measured", "field compared", "name compared"],
-)
-def test_what_a_template_reads_of_others_moves_no_turn(
+@pytest.mark.parametrize(("template", "messages", "expected"), UNUSUAL.values(), ids=UNUSUAL)
+def test_a_turn_ends_where_the_model_stops_whatever_an_unusual_template_writes_or_reads(
     template: str, messages: list[Any], expected: list[str]
 ):
-    family = Family(template, ["<|im_start|>", "<|im_end|>"])
-    rendered = renderer_of(family).render(Chat(messages))
+    special = ["<|im_start|>", "<|im_end|>", "<|close|>", "<|sep|>"]
 
-    assert [rendered.text[start:stop] for start, stop in rendered.loss_spans] == expected
+    renderer = renderer_of(Family(template, special), unwritten="keep")
+    rendered = renderer.render(Chat(messages, TOOLS))
+
+    assert said(rendered) == expected
+    assert rendered.counts["turns_without_stop"] == 0
 
 
 def test_a_special_token_behind_the_words_is_no_stop_token_unless_it_is_known():
     asks = "{{ '[INST] ' + m.content + ' [/INST]' if m.role == 'user' else ' ' + m.content }}"
     template = "{% for m in messages %}" + asks + "{% endfor %}"  # as LLaVA's
 
-    def said(*stops: str) -> tuple[list[str], int]:
+    for stops, spans, num_without in (((), [" a", " b"], 1), (("[INST]",), [" a[INST]", " b"], 0)):
         family = Family(template, ["[INST]", "[/INST]"], stops)
         rendered = renderer_of(family).render(Chat(TWO_TURNS))
-        spans = [rendered.text[start:stop] for start, stop in rendered.loss_spans]
-        return spans, rendered.counts["turns_without_stop"]
-
-    assert said() == ([" a", " b"], 1)
-    assert said("[INST]") == ([" a[INST]", " b"], 0)
+        assert said(rendered) == spans
+        assert rendered.counts["turns_without_stop"] == num_without
 
 
 def test_reasoning_is_supervised_where_the_template_writes_it_and_counted_where_it_does_not():
@@ -203,8 +188,7 @@ def test_reasoning_is_supervised_where_the_template_writes_it_and_counted_where_
                 assistant("b", reasoning_content="new")]  # fmt: skip
     rendered = renderer_of(FAMILIES["reasoning"]).render(Chat(messages))
 
-    said = [rendered.text[start:stop] for start, stop in rendered.loss_spans]
-    assert said == ["a<|im_end|>", "<think>\nnew\n</think>\n\nb<|im_end|>"]
+    assert said(rendered) == ["a<|im_end|>", "<think>\nnew\n</think>\n\nb<|im_end|>"]
     assert rendered.counts["dropped_reasoning"] == 1
 
 
@@ -262,19 +246,6 @@ def test_an_odd_chat_has_the_turns_of_its_assistant_or_is_a_bad_document(
         assert "<|im_start|>" not in rendered.text[start:stop]
 
 
-def test_where_a_template_refuses_the_messages_before_an_answer_its_usual_prompt_counts():
-    refusing = "{% if not messages %}{{ raise_exception('none') }}{% endif %}"
-    family = replace(FAMILIES["chatml"], template=refusing + FAMILIES["chatml"].template)
-    rendered = renderer_of(family).render(Chat(ODD["answer first"]))
-
-    said = [rendered.text[start:stop] for start, stop in rendered.loss_spans]
-    assert said == ["a<|im_end|>", "b<|im_end|>"]
-
-
-def test_empty_answers_in_a_row_are_their_stop_tokens():
-    assert supervised("chatml", ODD["empty all"]) == ["<|im_end|>", "<|im_end|>"]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_two_renders_a_chat_however_long(family: str, monkeypatch: pytest.MonkeyPatch):
     renderer = renderer_of(FAMILIES[family])
@@ -304,9 +275,8 @@ def holds(family: Family, kind: str, chat: Chat, rendered: Rendered) -> None:
         [list(chat.messages)], tools=chat.tools, chat_template=family.template, bos_token="<s>"
     )
     assert text == expected
-    said = [text[start:stop] for start, stop in rendered.loss_spans]
     words = re.findall(r"\ba\d{3}\b", text)
-    assert [of for span in said for of in re.findall(r"\b[au]\d{3}\b", span)] == words
+    assert [of for span in said(rendered) for of in re.findall(r"\b[au]\d{3}\b", span)] == words
     turns = [turn for turn in rendered.turns if turn.role == "assistant"]
     for turn in turns:
         assert turn.has_stop or turn.span[1] == len(text.rstrip())
@@ -353,39 +323,35 @@ def test_a_message_of_calls_that_a_template_leaves_out_whole_can_be_kept(argumen
 
     rendered = renderer_of(family, unwritten="keep").render(Chat(messages))
 
-    assert [rendered.text[start:stop] for start, stop in rendered.loss_spans] == ["a<|im_end|>"]
+    assert said(rendered) == ["a<|im_end|>"]
     assert rendered.counts["unwritten"] == 1
 
 
+CHANGES = ("[:2]", " | sort | join", ".split()[0]", " | length | string", " | capitalize")
+PROMPTED = r"the prompt '<\|answer\|>' before message 1"
+
+
 @pytest.mark.parametrize(
-    "change", ["[:2]", " | sort | join", ".split()[0]", " | length | string", " | capitalize"]
+    ("name", "old", "new", "expected"),
+    [
+        *(("chatml", "m.content +", f"(m.content{change}) +", None) for change in CHANGES),
+        ("open", "%}<|assistant|>{%", "%}<|answer|>{%", PROMPTED),
+        ("chatml", "in messages", "in messages[::-1]", "in the order of the chat"),
+    ],
 )
-def test_a_template_that_cuts_sorts_or_measures_what_the_assistant_says_is_refused(change: str):
-    template = FAMILIES["chatml"].template.replace("m.content +", f"(m.content{change}) +")
-    family = replace(FAMILIES["chatml"], template=template)
+def test_a_template_that_changes_what_is_said_or_in_which_order_is_refused(
+    name: str, old: str, new: str, expected: str | None
+):
+    family = FAMILIES[name]
+    family = replace(family, template=family.template.replace(old, new))
 
-    with pytest.raises(BadChatError):
-        renderer_of(family).render(Chat([user("cba fed"), assistant("ihg lkj")]))
-
-
-def test_a_template_that_does_not_write_its_generation_prompt_before_answers_is_refused():
-    template = FAMILIES["open"].template.replace("%}<|assistant|>{%", "%}<|answer|>{%")
-
-    with pytest.raises(BadChatError, match=r"the prompt '<\|answer\|>' before message 1"):
-        renderer_of(replace(FAMILIES["open"], template=template)).render(Chat(TWO_TURNS))
-
-
-def test_a_template_that_writes_answers_in_another_order_is_refused():
-    template = FAMILIES["chatml"].template.replace("in messages", "in messages[::-1]")
-
-    with pytest.raises(BadChatError, match="in the order of the chat"):
-        renderer_of(replace(FAMILIES["chatml"], template=template)).render(Chat(TWO_TURNS))
+    with pytest.raises(BadChatError, match=expected):
+        renderer_of(family).render(Chat([user("cba fed"), assistant("ihg lkj"), *TWO_TURNS]))
 
 
 def test_a_template_that_writes_in_capitals_keeps_its_turns():
-    template = FAMILIES["chatml"].template.replace("m.content +", "(m.content | upper) +")
-    family = replace(FAMILIES["chatml"], template=template)
-
+    family = replace(
+        FAMILIES["chatml"], template=CHATML.replace("m.content", "(m.content | upper)")
+    )
     rendered = renderer_of(family).render(Chat(TWO_TURNS))
-
-    assert [rendered.text[a:b] for a, b in rendered.loss_spans] == ["A<|im_end|>", "B<|im_end|>"]
+    assert said(rendered) == ["A<|im_end|>", "B<|im_end|>"]

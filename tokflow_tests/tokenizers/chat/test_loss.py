@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tokflow.tokenizers.chat import BadChatError, Chat
-from tokflow_tests.chat_templates import FAMILIES, assistant, call, renderer_of, tool, user
+from tokflow_tests.chat_templates import FAMILIES, assistant, call, renderer_of, said, tool, user
 
 TURNS = [user("u"), assistant("a"), user("v"), assistant("b"), user("w")]
 END = "<|im_end|>"
@@ -15,8 +15,7 @@ END = "<|im_end|>"
 def supervised(messages: list[Any], family: str = "chatml", **documents: Any) -> list[str]:
     first = documents.pop("first_supervised", 0)
     chat = Chat(messages, first_supervised=first)
-    rendered = renderer_of(FAMILIES[family], **documents).render(chat)
-    return [rendered.text[start:stop] for start, stop in rendered.loss_spans]
+    return said(renderer_of(FAMILIES[family], **documents).render(chat))
 
 
 def test_the_last_turn_is_all_that_follows_the_users_last_question():
@@ -80,16 +79,16 @@ def test_any_other_weight_is_a_bad_document(fields: Any, expected: str):
 
 
 def test_a_block_of_a_stop_token_alone_is_of_the_message_before_it():
-    said = "{% generation %}{{ m.content }}{% endgeneration %}"
+    words = "{% generation %}{{ m.content }}{% endgeneration %}"
     template = FAMILIES["chatml"].template.replace(
         "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}",
-        "<|im_start|>{{ m.role + '\n' }}{% if m.role == 'assistant' %}" + said
+        "<|im_start|>{{ m.role + '\n' }}{% if m.role == 'assistant' %}" + words
         + "{% generation %}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %}",
     )  # fmt: skip
     family = replace(FAMILIES["chatml"], template=template)
     rendered = renderer_of(family).render(Chat([*TURNS[:3], assistant("b", weight=0)]))
 
-    assert [rendered.text[a:b] for a, b in rendered.loss_spans] == [f"a{END}"]
+    assert said(rendered) == [f"a{END}"]
     assert rendered.counts["turns"] == 2
 
 
@@ -101,25 +100,26 @@ def test_turns_before_the_completion_are_not_supervised():
 CALLED = '\n<tool_call>\n{"name": "weather", "arguments": {"city": "x"}}\n</tool_call>'
 
 
-def test_without_reasoning_the_answer_and_the_calls_are_left():
-    quiet = {"loss_reasoning": False}
-    thought = {"reasoning_content": "why"}
-    inline = "<think>\nwhy\n</think>\n\na"
-    calls = [call(city="x")]
-
-    assert supervised([user("u"), assistant("a", **thought)], "reasoning", **quiet) == [f"a{END}"]
-    assert supervised([user("u"), assistant(inline)], "reasoning", **quiet) == [f"a{END}"]
-    opened = "why\n</think>\n\na"  # by a generation prompt
-    assert supervised([user("u"), assistant(opened)], "reasoning", **quiet) == [f"a{END}"]
-    assert supervised([user("u"), assistant("a")], "reasoning", **quiet) == [f"a{END}"]
-    assert supervised([user("u"), assistant("a")], **quiet) == [f"a{END}"]
-    assert supervised(
-        [user("u"), assistant("", tool_calls=calls, **thought)], "reasoning", **quiet
-    ) == [f"{CALLED.lstrip()}{END}"]
-    assert supervised([user("u"), assistant("a", thinking="why")], "channels", **quiet) == [
-        "a<|return|>"
-    ]
-    [text] = supervised([user("u"), assistant("a", **thought)], "reasoning", loss="all", **quiet)[
-        1:
-    ]
-    assert text == f"a{END}\n"
+@pytest.mark.parametrize(
+    ("answer", "family", "expected"),
+    [
+        (assistant("a", reasoning_content="why"), "reasoning", f"a{END}"),
+        (assistant("<think>\nwhy\n</think>\n\na"), "reasoning", f"a{END}"),
+        (assistant("why\n</think>\n\na"), "reasoning", f"a{END}"),  # opened by a prompt
+        (assistant("a"), "reasoning", f"a{END}"),
+        (assistant("a"), "chatml", f"a{END}"),
+        (
+            assistant("", tool_calls=[call(city="x")], reasoning_content="why"),
+            "reasoning",
+            f"{CALLED.lstrip()}{END}",
+        ),
+        (assistant("a", thinking="why"), "channels", "a<|return|>"),
+    ],
+)
+def test_without_reasoning_the_answer_and_the_calls_are_left(
+    answer: Any, family: str, expected: str
+):
+    assert supervised([user("u"), answer], family, loss_reasoning=False) == [expected]
+    if "reasoning_content" in answer:
+        *_, text = supervised([user("u"), answer], family, loss="all", loss_reasoning=False)
+        assert text == f"{expected}\n"

@@ -10,6 +10,7 @@ import tokenizers
 
 from tokflow.documents import DocumentsConfig, Reject
 from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.tokenizers.chat.renderer import open_renderer
@@ -129,47 +130,41 @@ def test_a_template_that_cannot_be_used_stops_the_run(
 
 
 def test_where_a_template_comes_from(tmp_path: Path):
-    keep = {"unwritten": "keep"}
-
-    def first_text(folder: Path, **documents: Any) -> str:
-        [ids, _] = documents_of(tokenize(chat_dataset(
-            folder, CHATS[:1], template=None, documents={**keep, **documents},
-        )))[0]  # fmt: skip
-        return tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids)
-
-    def config(folder: Path, value: object) -> None:
-        save_chat_tokenizer(folder)
-        (folder / "tok/tokenizer_config.json").write_text(
-            json.dumps({"eos_token": END, "chat_template": value})
-        )
+    library = tokenizers.Tokenizer.from_str(byte_level_json())
 
     def written(text: str) -> str:
         return "{% generation %}" + text + "{% endgeneration %}"
 
+    def declared(name: str, files: dict[str, str], **fields: Any) -> Dataset:
+        folder = tmp_path / name
+        (folder / "tok").mkdir(parents=True, exist_ok=True)
+        documents = {"unwritten": "keep", **fields.pop("documents", {})}
+        for path, text in files.items():
+            (folder / path).write_text(text)
+        dataset = chat_dataset(folder, CHATS[:1], template=None, documents=documents, **fields)
+        if name != "c":
+            config = {"eos_token": END, "chat_template": named}
+            (folder / "tok/tokenizer_config.json").write_text(json.dumps(config))
+        return dataset
+
+    def text_of(dataset: Dataset) -> str:
+        [(ids, mask)] = documents_of(tokenize(dataset))
+        assert mask == [1] * len(ids)
+        return library.decode(ids)
+
+    named: Any = None
+    own = {"chat_template": "own.jinja"}
+    assert text_of(declared("a", {"own.jinja": written("own")}, documents=own)) == "own"
     named = [{"name": "rag", "template": "no"}, {"name": "default", "template": written("yes")}]
-    config(tmp_path / "a", None)
-    (tmp_path / "a/own.jinja").write_text(written("own"))
-    assert first_text(tmp_path / "a", chat_template="own.jinja") == "own"
-    dataset = chat_dataset(tmp_path / "b", CHATS[:1], template=None, documents=keep)
-    config(tmp_path / "b", named)
-    assert documents_of(tokenize(dataset))[0][0] == [
-        *tokenizers.Tokenizer.from_str(byte_level_json()).encode("yes").ids, 1
-    ]  # fmt: skip
-    (tmp_path / "b/tok/chat_template.jinja").write_text(written("file"))
+    assert text_of(declared("b", {})) == "yes"
+    dataset = declared("b", {"tok/chat_template.jinja": written("file")})
     before = graph_of(dataset).output("tokenizer").fingerprint
-    [(ids, mask)] = documents_of(tokenize(dataset))
-    assert tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids) == "file"
-    assert mask == [1] * len(ids)
-    (tmp_path / "b/tok/chat_template.jinja").write_text(written("other"))
+    assert text_of(dataset) == "file"
+    dataset = declared("b", {"tok/chat_template.jinja": written("other")})
     assert graph_of(dataset).output("tokenizer").fingerprint != before
+    beside = {"tok/chat_template.jinja": written("beside")}
     by_name = {"name": "tok/tokenizer.json"}
-    (tmp_path / "c/tok").mkdir(parents=True)
-    (tmp_path / "c/tok/chat_template.jinja").write_text(written("beside"))
-    dataset = chat_dataset(
-        tmp_path / "c", CHATS[:1], template=None, documents=keep, tokenizer=by_name
-    )
-    [(ids, _)] = documents_of(tokenize(dataset))
-    assert tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids) == "beside"
+    assert text_of(declared("c", beside, tokenizer=by_name)) == "beside"
 
 
 def test_the_text_of_a_template_file_is_what_decides_the_tokens(tmp_path: Path):
@@ -260,15 +255,10 @@ def test_stop_tokens_come_with_the_tokenizer_and_make_no_other_tokenizer(tmp_pat
     assert with_file.manifest.counts["num_turns_without_stop"] == 0
     assert with_file.manifest.recipe.config["stop_tokens"] == ["<|user|>"]
     assert BuildGraph(dataset).tokenizer.fingerprint == fingerprint
-
-
-def test_stop_tokens_of_the_config(tmp_path: Path):
-    content = with_tokens(OPEN.special, special=True)
-    stops = {"stop_tokens": ["<|user|>"]}
-    dataset = chat_dataset(tmp_path, SPOKEN, template=OPEN.template, documents=stops)
+    (tmp_path / "tok/generation_config.json").unlink()
+    by_config = chat_dataset(tmp_path, None, documents={"stop_tokens": ["<|user|>"]})
     save_chat_tokenizer(tmp_path, OPEN.template, content=content)
-
-    assert supervised(tokenize(dataset), content) == "\nyes<|user|>\nplease<|im_end|>"
+    assert supervised(tokenize(by_config), content) == "\nyes<|user|>\nplease<|im_end|>"
 
 
 def test_a_role_that_is_no_special_token_by_its_flag_is_plain_text_in_a_message(tmp_path: Path):

@@ -43,15 +43,8 @@ def transformers_tokenizer(folder: Path, template: str) -> Any:
 
 def of_transformers(folder: Path, template: str, chats: list[Any]) -> list[tuple[list[int], Any]]:
     made = transformers_tokenizer(folder, template)
-    encoded = [
-        made.apply_chat_template(
-            messages,
-            tokenize=True,
-            return_dict=True,
-            return_assistant_tokens_mask="generation" in template,
-        )
-        for messages in chats
-    ]
+    how = {"return_dict": True, "return_assistant_tokens_mask": "generation" in template}
+    encoded = [made.apply_chat_template(messages, tokenize=True, **how) for messages in chats]
     return [(list(one["input_ids"]), one.get("assistant_masks")) for one in encoded]
 
 
@@ -81,25 +74,23 @@ def test_without_generation_blocks_the_model_learns_what_it_has_to_emit(tmp_path
 def test_special_tokens_that_users_spell_stay_plain_text(chats: list[Any], tmp_path: Path):
     shard = tokenize(chat_dataset(tmp_path, chats))
 
-    ids = {name: tokenizers.Tokenizer.from_str(byte_level_json()).token_to_id(name)
-           for name in (START, END)}  # fmt: skip
+    library = tokenizers.Tokenizer.from_str(byte_level_json())
+    start, end = map(library.token_to_id, (START, END))
+    made = transformers_tokenizer(tmp_path, MARKED)
     expected = of_transformers(tmp_path, MARKED, chats)
     for messages, (found, mask), (control, _) in zip(
         chats, documents_of(shard), expected, strict=True
     ):
         # One of each for a message, and none that a user wrote.
-        assert found.count(ids[START]) == found.count(ids[END]) == len(messages)
-        assert len(found) == len(mask)
+        assert found.count(start) == found.count(end) == len(messages)
         # With harmless words in their place, plain text and control mode are the same.
         assert (found == control) == (not re.search(r"<\|im_(start|end)\|>", str(messages)))
-    rendered = [
-        transformers_tokenizer(tmp_path, MARKED).apply_chat_template(one, tokenize=False)
-        for one in chats
-    ]
-    library = tokenizers.Tokenizer.from_str(byte_level_json())
-    assert [
-        library.decode(found, skip_special_tokens=False) for found, _ in documents_of(shard)
-    ] == (rendered)
+        text = made.apply_chat_template(messages, tokenize=False)
+        assert library.decode(found, skip_special_tokens=False) == text
+        if messages is INJECTED[0]:
+            said = [token for token, bit in zip(found, mask, strict=True) if bit]
+            assert library.decode(said, skip_special_tokens=False) == f"{START}user\nyes{END}{END}"
+            assert said.count(end) == 1
     assert shard.manifest.counts["num_special_tokens_in_text"] == 5
 
 
@@ -118,36 +109,18 @@ def test_names_of_fields_that_spell_special_tokens_stay_plain_text_too(tmp_path:
     assert f'"arguments": {{"{END}": 1}}' in text
 
 
-def test_the_mask_of_a_chat_that_spells_special_tokens_covers_what_the_assistant_says(
+def test_with_control_the_tokens_are_those_of_transformers_and_with_error_the_run_stops(
     tmp_path: Path,
 ):
-    [(found, mask)] = documents_of(tokenize(chat_dataset(tmp_path, INJECTED[:1])))
-
-    library = tokenizers.Tokenizer.from_str(byte_level_json())
-    supervised = [token_id for token_id, bit in zip(found, mask, strict=True) if bit]
-    text = library.decode(supervised, skip_special_tokens=False)
-    assert text == f"{START}user\nyes{END}{END}"
-    assert sum(token_id == library.token_to_id(END) for token_id in supervised) == 1
-
-
-def test_with_control_the_tokens_are_those_of_transformers_whatever_users_spell(tmp_path: Path):
     chats = [*CHATS, *INJECTED]
-    control = {"special_tokens_in_text": "control"}
+    control, error = ({"special_tokens_in_text": policy} for policy in ("control", "error"))
+
     shard = tokenize(chat_dataset(tmp_path, chats, tokenizer=control))
 
     assert documents_of(shard) == of_transformers(tmp_path, MARKED, chats)
     assert shard.manifest.counts["num_special_tokens_in_text"] == 5
-
-
-def test_with_error_a_special_token_in_a_message_stops_the_run(tmp_path: Path):
-    dataset = chat_dataset(
-        tmp_path, [*CHATS, *INJECTED], tokenizer={"special_tokens_in_text": "error"}
-    )
-
-    with pytest.raises(BadDocumentError) as caught:
-        tokenize(dataset)
-
-    assert "document 4: expected no special token in the text, found '<|im_" in str(caught.value)
+    with pytest.raises(BadDocumentError, match=r"document 4: .*, found '<\|im_"):
+        tokenize(chat_dataset(tmp_path, chats, tokenizer=error))
 
 
 def test_a_tokenizer_that_marks_beginnings_of_texts_refuses_spelt_special_tokens(tmp_path: Path):

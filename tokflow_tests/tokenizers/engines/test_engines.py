@@ -115,15 +115,10 @@ def test_asking_for_gigatoken_where_it_differs_is_an_error_that_shows_a_text(tmp
     tokenizer.add_tokens([AddedToken("<|x|>", single_word=True)])
     config = {**save(tokenizer, tmp_path), "engine": "gigatoken"}
 
-    with pytest.raises(TokenizerError) as caught:
+    with pytest.raises(TokenizerError, match=r"found 'a<\|x\|>b' became \[") as caught:
         tokenize(declare_texts(tmp_path, **config))
 
-    assert str(caught.value).startswith(
-        "tokenizer.engine: gigatoken: expected the tokens of tokenizers, found 'a<|x|>b' became ["
-    )
-    assert str(caught.value).endswith(
-        "with tokenizers; set tokenizer.engine: auto to use the reference where they differ"
-    )
+    assert caught.value.where == "tokenizer.engine: gigatoken"
 
 
 AROUND = ("a{}b", " {} ", "{0}{0}", "\n {}\n", "_{}_", "é{}é", "{}", "it's {}.", "a\t{}\r\n")
@@ -162,38 +157,6 @@ def test_of_two_added_tokens_that_overlap_the_reference_decides(in_text: InText,
 
         expected = reference_tokens(tokenizer, texts, control=in_text == "control", ends=False)
         assert [ids.tolist() for ids in made.documents()] == expected
-
-
-TRUNCATION = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
-PADDING = {
-    "strategy": {"Fixed": 50},
-    "direction": "Right",
-    "pad_to_multiple_of": None,
-    "pad_id": 0,
-    "pad_type_id": 0,
-    "pad_token": "!",
-}
-TEMPLATE = {
-    "type": "TemplateProcessing",
-    "single": [
-        {"SpecialToken": {"id": "</s>", "type_id": 0}},
-        {"Sequence": {"id": "A", "type_id": 0}},
-    ],
-    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-    "special_tokens": {"</s>": {"id": "</s>", "ids": [0], "tokens": ["</s>"]}},
-}
-
-
-@pytest.mark.parametrize("engine", ["gigatoken", "reference"])
-def test_a_file_cannot_make_its_tokenizer_cut_pad_add_or_draw(engine: str, tmp_path: Path):
-    tokenizer = byte_level_bpe()
-    model = json.loads(tokenizer.to_str())["model"] | {"dropout": 0.9}
-    fields = {"truncation": TRUNCATION, "padding": PADDING, "post_processor": TEMPLATE}
-    config = {**save(tokenizer, tmp_path, model=model, **fields), "engine": engine}
-
-    shard = tokenize(declare_texts(tmp_path, FEW_TEXTS, **config))
-
-    assert token_lists(shard) == reference_tokens(tokenizer, FEW_TEXTS)
 
 
 @pytest.mark.parametrize("text", ["a strange document", "a strange document " * 3_000])

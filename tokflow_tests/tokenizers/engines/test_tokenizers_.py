@@ -84,9 +84,22 @@ def declare_file(folder: Path, tokenizer: dict[str, Any], *texts: str, **config:
     return declare_texts(folder, texts, **named, **config)
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_a_dataset_has_the_ids_of_the_library_with_either_engine(engine: str, tmp_path: Path):
-    dataset = declare_file(tmp_path, fields(), "abab ab<end>", "é", engine=engine)
+BEFORE = {
+    "type": "TemplateProcessing", "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
+    "single": [
+        {"SpecialToken": {"id": "<end>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+    ],
+    "special_tokens": {"<end>": {"id": "<end>", "ids": [258], "tokens": ["<end>"]}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["gigatoken", "reference"])
+def test_a_dataset_has_the_ids_of_the_library_and_no_file_has_it_cut_pad_add_or_draw(
+    engine: str, tmp_path: Path
+):
+    cuts = {"truncation": CUT, "padding": PAD, "post_processor": BEFORE}
+    tokenizer = {**fields(dropout=0.9), **cuts}
+    dataset = declare_file(tmp_path, tokenizer, "abab ab<end>", "é", engine=engine)
 
     shard = tokenize(dataset)
 

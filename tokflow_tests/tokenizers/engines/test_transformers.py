@@ -39,14 +39,10 @@ def test_code_does_not_run_unless_the_config_asks_for_it(tmp_path: Path):
     ran = f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\n"
     code.write_text(ran + code.read_text())
 
-    message = test_stage.error_of(tmp_path, **{**LETTERS, "trust_remote_code": False})
+    error = test_stage.error_of(tmp_path, **{**LETTERS, "trust_remote_code": False})
 
-    assert message == (
-        "tokenizer.trust_remote_code: letters: expected true, for this tokenizer is Python code, "
-        "tokenization_letters.LettersTokenizer, that was published with it and would run on this "
-        "machine with your rights, found false; read that code and set `trust_remote_code: true` "
-        "if you want to run it, or name a tokenizer that has a tokenizer.json"
-    )
+    assert error.where == "tokenizer.trust_remote_code: letters"
+    assert "tokenization_letters.LettersTokenizer" in error.expected
     assert not (tmp_path / "ran").exists()
     save_tokenizer(declare_texts(tmp_path, **LETTERS))
     assert (tmp_path / "ran").exists()
@@ -72,12 +68,10 @@ def test_code_of_another_repository_cannot_be_kept_and_is_refused(tmp_path: Path
     elsewhere = {"AutoTokenizer": ["team/other--tokenization_letters.LettersTokenizer", None]}
     write_letters(tmp_path / "letters", auto_map=elsewhere)
 
-    message = test_stage.error_of(tmp_path, **LETTERS)
+    error = test_stage.error_of(tmp_path, **LETTERS)
 
-    assert message.startswith(
-        "tokenizer.name: letters: expected code that is published beside the tokenizer, so that "
-        "it can be kept, found a reference to another repository, team/other--tokenization_let"
-    )
+    assert error.where == "tokenizer.name: letters"
+    assert "another repository, team/other--tokenization_let" in error.found
 
 
 def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(
@@ -108,9 +102,9 @@ def test_code_on_the_hub_is_not_even_fetched_where_it_may_not_run(hub: Hub, tmp_
     test_stage.publish(hub, write_letters(tmp_path / "published"))
 
     with test_stage.asking(hub.url, tmp_path / "cache"):
-        message = test_stage.error_of(tmp_path, **test_stage.HUB_TOKENIZER)
+        error = test_stage.error_of(tmp_path, **test_stage.HUB_TOKENIZER)
 
-    assert message.startswith("tokenizer.trust_remote_code: team/tiny: expected true, for ")
+    assert error.where == "tokenizer.trust_remote_code: team/tiny"
     assert not any(".py" in asked for asked in hub.asked)
 
 
