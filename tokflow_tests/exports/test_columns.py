@@ -204,24 +204,6 @@ def assert_counted_and_shown_as_in_files(made: StageResult) -> None:
         )
 
 
-def test_each_part_is_read_with_its_own_side(tmp_path: Path):
-    packing = {**ONE_DOCUMENT, "pad_id": PAD, "parts": {"validation": {"padding_side": "left"}}}
-    split = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
-
-    folder, manifest = export_as(
-        "parquet",
-        tmp_path,
-        ["a", "b"],
-        attributes={"packing": packing, "split": split},
-        padding="none",
-    )
-
-    found = {part: read(folder, manifest, part) for part in split["parts"]}
-    assert found["train"][0]["token_ids"].tolist() == [[*b"a", EOS, PAD, PAD, PAD]]
-    assert found["validation"][0]["token_ids"].tolist() == [[PAD, PAD, PAD, *b"b", EOS]]
-    assert verify_export(stored(folder, manifest)) == []
-
-
 def test_the_longest_row_may_be_one_of_tails(tmp_path: Path):
     texts = {"a.jsonl": ["abc", "de"], "b.jsonl": ["f"]}  # the last row of each is left open
     packing = {"strategy": "greedy", "sequence_length": 6}

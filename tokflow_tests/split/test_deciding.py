@@ -1,6 +1,8 @@
 """The recipe of a split holds what can change a byte of it, and nothing else."""
 
-from pathlib import Path
+import json
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -67,28 +69,36 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] =
 """A split, a change of it, one of `shuffle`, and the files of which the split becomes another."""
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_split_is_made_again_where_a_byte_changes_and_nowhere_else(change: str, tmp_path: Path):
-    before, after, shuffle, changed = CHANGES[change]
-    was_shuffled = {**shuffle, "seed": 0} if shuffle else {}
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """Return the fingerprint and the files of each file's split, of attributes given as JSON."""
+    folder = tmp_path_factory.mktemp("deciding")
 
-    old = splits(tmp_path, split=before, shuffle=was_shuffled)
-    new = splits(tmp_path, split={**before, **after}, shuffle=shuffle)
+    @cache
+    def make(attributes: str) -> dict[str, Any]:
+        build(dataset := declare(folder, TEXTS, **json.loads(attributes)))
+        found, graph = {}, graph_of(dataset)
+        for key in TEXTS:
+            stored = graph.split(key)
+            manifest, files = stored.manifest(), content(stored.folder)
+            data = {name: files[name] for name in manifest.files}
+            found[key] = stored.fingerprint, {**data, "parts": manifest.details["parts"]}
+        return found
+
+    return make
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_split_is_made_again_where_a_byte_changes_and_nowhere_else(
+    change: str, made: Callable[[str], dict[str, Any]]
+):
+    before, after, shuffle, changed = CHANGES[change]
+    was_shuffled = {"shuffle": {**shuffle, "seed": 0}} if shuffle else {}
+    shuffled = {"shuffle": shuffle} if shuffle else {}
+
+    old = made(json.dumps({"split": before, **was_shuffled}))
+    new = made(json.dumps({"split": {**before, **after}, **shuffled}))
 
     for key in TEXTS:
         is_same = key[0] not in changed
         assert (old[key][0] == new[key][0], old[key][1] == new[key][1]) == (is_same, is_same), key
-
-
-def splits(folder: Path, **attributes: Any) -> dict[str, tuple[str, dict[str, bytes]]]:
-    """Return the fingerprint and the files, without what tells of the run, of each file's split."""
-    dataset = declare(folder, TEXTS, **{name: of for name, of in attributes.items() if of})
-    build(dataset)
-    graph = graph_of(dataset)
-    found = {}
-    for key in TEXTS:
-        stored = graph.split(key)
-        files = content(stored.folder)
-        data = {name: files[name] for name in stored.manifest().files}
-        found[key] = stored.fingerprint, {**data, "parts": stored.manifest().details["parts"]}
-    return found

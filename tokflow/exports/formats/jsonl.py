@@ -21,11 +21,11 @@ import gzip
 import mmap
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, Literal
 
 import msgspec
 import numpy as np
@@ -96,16 +96,13 @@ def _values(column: pa.Array) -> Iterable[Any]:
 def _new(path: Path, schema: pa.Schema, options: JsonlOptions) -> Iterator[_LineWriter]:
     """Open a new file; of a compressed one a gzip member without name and time, or one frame."""
     level = options.compression_level or 3
-    with open_hashed(path) as hashed:
-        plain = cast(IO[bytes], hashed)
+    with open_hashed(path) as hashed, ExitStack() as stack:
+        file: Any = hashed
         if options.compression == "gz":
-            with gzip.GzipFile("", "wb", level, plain, mtime=0) as file:
-                yield _LineWriter(cast(IO[bytes], file))
+            file = stack.enter_context(gzip.GzipFile("", "wb", level, file, mtime=0))
         elif options.compression == "zst":
-            with zstd.ZstdFile(plain, "wb", level=level) as file:
-                yield _LineWriter(cast(IO[bytes], file))
-        else:
-            yield _LineWriter(plain)
+            file = stack.enter_context(zstd.ZstdFile(file, "wb", level=level))
+        yield _LineWriter(file)
 
 
 def _reader(_: Any) -> ReadBatch:
