@@ -164,6 +164,10 @@ class PartRows:
     """Sequences of each file that was written of whole raw files; None: they are worked out."""
 
 
+LARGEST_LEVEL = {"gz": 9, "zst": 22, "zstd": 22}
+"""The compression levels of a codec go from 1 to this."""
+
+
 class ShardOptions(Config):
     """Division of a part into files, by number or by size."""
 
@@ -176,13 +180,23 @@ class ShardOptions(Config):
     """Most bytes of a file, such as 500MB."""
 
     def check(self) -> None:
-        """Refuse a number of files beside their size."""
+        """Refuse a number of files beside their size, and a compression level that the codec does
+        not have; None stands for its default."""
         if self.num_shards is not None and self.shard_size is not None:
             raise ConfigError(
                 where="shards",
                 expected="none beside shard_size",
                 found=f"{self.num_shards:,}",
                 remedy="keep one of them",
+            )
+        level: int | None = getattr(self, "compression_level", None)
+        largest = LARGEST_LEVEL.get(getattr(self, "compression", ""), 0)
+        if level is not None and not 1 <= level <= largest:
+            raise ConfigError(
+                where="compression_level",
+                expected=f"1 to {largest}" if largest else "none, for nothing is compressed",
+                found=repr(level),
+                remedy="change it or leave it out",
             )
 
     @property
@@ -283,26 +297,6 @@ def check_document_size(num_tokens: int, *, limit: int) -> None:
             found=f"{num_tokens:,}",
             remedy="cut the raw text into shorter documents, or name another format",
         )
-
-
-LARGEST_LEVEL = {"gz": 9, "zst": 22, "zstd": 22}
-"""The compression levels of a codec go from 1 to this."""
-
-
-def check_level(compression: str, level: int | None) -> None:
-    """Refuse a compression level that the codec does not have; None stands for its default.
-
-    Raises: ConfigError.
-    """
-    largest = LARGEST_LEVEL.get(compression, 0)
-    if level is None or 1 <= level <= largest:
-        return
-    raise ConfigError(
-        where="compression_level",
-        expected=f"1 to {largest}" if largest else "none, for nothing is compressed",
-        found=repr(level),
-        remedy="change it or leave it out",
-    )
 
 
 Column = Literal[

@@ -34,7 +34,7 @@ import pyarrow as pa
 from tokflow.documents.decoding import read_blocks
 from tokflow.documents.formats.txt import cut
 from tokflow.exports.columns import OF_IDS, TYPES, Lists
-from tokflow.exports.options import Column, ColumnOptions, check_level
+from tokflow.exports.options import Column, ColumnOptions
 from tokflow.exports.table_files import Located, ReadBatch, ReadOn, TableFiles
 from tokflow.exports.token_files import open_hashed, sequences_within
 from tokflow.store.config import Listed, Size
@@ -63,11 +63,6 @@ class JsonlOptions(ColumnOptions):
     """gz: .jsonl.gz; zst: .jsonl.zst."""
     compression_level: int | None = None
     """gz: 1 to 9, default 3; zst: 1 to 22, default 3."""
-
-    def check(self) -> None:
-        """Refuse options that do not go together."""
-        super().check()
-        check_level(self.compression, self.compression_level)
 
 
 class _LineWriter:

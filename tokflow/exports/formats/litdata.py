@@ -28,7 +28,7 @@ import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part
-from tokflow.exports.options import ShardOptions, check_level, cut, equal_sizes, even_sizes
+from tokflow.exports.options import ShardOptions, cut, equal_sizes, even_sizes
 from tokflow.exports.token_files import Compression, item_header, open_hashed, open_items, peer_name
 from tokflow.store.config import Count, Size
 from tokflow.store.streams import zstd
@@ -61,11 +61,6 @@ class LitdataOptions(ShardOptions):
     """zstd: each chunk is one frame."""
     compression_level: int | None = None
     """1 to 22; by default 4, as litdata's."""
-
-    def check(self) -> None:
-        """Refuse options that do not go together."""
-        super().check()
-        check_level(self.compression, self.compression_level)
 
     def chunk_sizes(self, num_tokens: int, itemsize: int) -> tuple[int, list[int]]:
         """Return the tokens of a full chunk, a multiple of block_size, and of each chunk of a

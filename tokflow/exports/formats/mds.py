@@ -30,7 +30,7 @@ import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, damaged_file
-from tokflow.exports.options import ByFileOptions, PartRows, check_level
+from tokflow.exports.options import ByFileOptions, PartRows
 from tokflow.exports.token_files import (
     Compression,
     files_of,
@@ -84,7 +84,6 @@ class MdsOptions(ByFileOptions):
     def check(self) -> None:
         """Refuse options that do not go together."""
         super().check()
-        check_level(self.compression, self.compression_level)
         fields = list(self.columns.values())
         if "token_ids" not in fields or len(set(fields)) < len(fields) or "" in self.columns:
             raise ConfigError(

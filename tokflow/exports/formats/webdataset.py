@@ -33,7 +33,7 @@ import numpy as np
 import xxhash
 
 from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Portion
-from tokflow.exports.options import PartRows, ShardOptions, check_level
+from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.table_files import Located
 from tokflow.exports.token_files import files_of, open_hashed, sequences_within
 from tokflow.sequences.segments import Sequences
@@ -67,11 +67,6 @@ class WebdatasetOptions(ShardOptions):
     """gz: 1 to 9, default 3 (tokshuf has 6). Of 16 million GPT-2 ids of source code, in rows of
     2,048 on two cores, 3 writes 15 million a second into 19.4 MB and 6 writes 10 million into
     18.0 MB; `compression: none` writes 30 million into 73 MB."""
-
-    def check(self) -> None:
-        """Refuse options that do not go together."""
-        super().check()
-        check_level(self.compression, self.compression_level)
 
 
 def write(part: Part, options: WebdatasetOptions, folder: Path) -> Iterator[FileFacts]:
