@@ -1,5 +1,5 @@
 """Failures of the last builds, kept so that a plan says what went wrong with an output, and when;
-and bad raw files of one build, which are left out of its graph: see `bad_files`.
+and bad raw files of one build, which are left out of its graph: see `raw_files`.
 
     <store>/<dataset>/failures.json
 
@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tokflow.errors import BadContentError, BadDocumentError, RawFileError, TokflowError
-from tokflow.pipeline.bad_files import file_of, keep, note_bad_files, read_kept
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.raw_files import file_of, keep, note_bad_files, read_kept
 from tokflow.pipeline.results import BuildResult, StageFailure
 from tokflow.raw import BadFile, RawPartition
 

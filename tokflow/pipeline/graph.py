@@ -8,15 +8,15 @@ from typing import Any, TypeVar, cast
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, TokflowError, first_five
 from tokflow.exports.ahead import TokensAhead
-from tokflow.pipeline.bad_files import without, without_known
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import (
-    NAME_OR_RUN,
     LimitedFiles,
     grouped_files,
     list_files,
     unknown_key,
+    without,
+    without_known,
 )
 from tokflow.pipeline.results import check_supervised
 from tokflow.pipeline.stages import needed_for, token_readers
@@ -112,10 +112,6 @@ class BuildGraph:
         """Why each raw file is left out that cannot be read, by its key, sorted."""
         return {key: of.reason for key, of in sorted(self.listing.bad.items())}
 
-    def has(self, output: Output) -> bool:
-        """Return whether an output is still as it was when it was asked for."""
-        return self._outputs.get((output.stage, output.key, output.variant)) is output
-
     def leave_out(self, bad: Mapping[str, BadFile]) -> bool:
         """Take raw files for not there; return whether that may change tokens of others."""
         self.listing = without(self.listing, bad)
@@ -176,14 +172,15 @@ class BuildGraph:
         Raises: ConfigError for one that it does not have.
         """
         known = self.partitions
-        for key in partitions or ():
-            if key not in known:
-                raise ConfigError(
-                    where="--partition",
-                    expected=f"a partition of {self.dataset.name}: {first_five(list(known))}",
-                    found=repr(key),
-                    remedy="name one of them" if self.limited is None else NAME_OR_RUN,
-                )
+        if unknown := [key for key in partitions or () if key not in known]:
+            more = "; run without --partition to take the files that follow, until "
+            more += "documents.limit is reached"
+            raise ConfigError(
+                where="--partition",
+                expected=f"a partition of {self.dataset.name}: {first_five(list(known))}",
+                found=repr(unknown[0]),
+                remedy="name one of them" + (more if self.limited else ""),
+            )
         asked = known if partitions is None else set(partitions)
         return [key for key in known if key in asked]
 

@@ -1,25 +1,44 @@
-"""The current raw files of a dataset: listed, grouped and identified, up to a limit of all."""
+"""The current raw files of a dataset: listed, grouped and identified, up to a limit of all, and
+without those that cannot be read, which `raw.on_bad_file: skip` leaves out.
+
+    <store>/<dataset>/bad_files.json  # kept so that plans know of them, until file or config changes
+"""
 
 import fnmatch
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
+import pyarrow as pa
 
-from tokflow.documents import DocumentsConfig, Limit, format_of
+from tokflow.documents import DocumentsConfig, Limit, deciding_fields, format_of
 from tokflow.documents.formats import check_columns
-from tokflow.errors import ConfigError, MissingOutputError, RawFileError, first_five, nearest
+from tokflow.errors import (
+    ConfigError,
+    MissingOutputError,
+    RawFileError,
+    TokflowError,
+    first_five,
+    nearest,
+)
 from tokflow.pipeline.dataset import Dataset
-from tokflow.raw import LeftOut, Listing, RawSource, list_raw, partitions_of
+from tokflow.raw import BadFile, LeftOut, Listing, RawFile, RawSource, list_raw, partitions_of
 from tokflow.shown import counted, redact
 from tokflow.split.permutation import ShuffleConfig, document_keys
 from tokflow.split.rule import SplitConfig, part_of_file
+from tokflow.store.atomic import new_file
 from tokflow.store.config import naming
-from tokflow.tokens.shard import Origins
+from tokflow.store.manifest import joined_digest
+from tokflow.tokens.shard import TOKENS_VERSION, Origins
 from tokflow.tokens.shard_files import is_large
+
+T = TypeVar("T")
 
 
 def list_files(dataset: Dataset) -> Listing:
@@ -99,15 +118,9 @@ class FileShare:
             remedy="correct it; where jobs are counted from 0, add 1",
         )
 
-    def of(self, keys: Sequence[str]) -> list[str]:
-        """Return the share of the keys: every 64th, from the third."""
-        return list(keys[self.number - 1 :: self.of_shares])
-
-    def check(self, dataset: Dataset) -> None:
-        """Make sure that this share of the files can be built without the others.
-
-        Raises: ConfigError.
-        """
+    def of(self, keys: Sequence[str], dataset: Dataset) -> list[str]:
+        """Return the share of a dataset's keys: every 64th, from the third. Raises: ConfigError
+        where these cannot be built without the others."""
         if dataset.mixture is not None:
             expected = "a dataset with raw files of its own"
             found = f"{dataset.name}, a mixture, which is made of all files of its sources"
@@ -119,7 +132,7 @@ class FileShare:
             found += "file may take what those before it have left"
             remedy = "run it without --shard"
         else:
-            return
+            return list(keys[self.number - 1 :: self.of_shares])
         raise ConfigError(where="--shard", expected=expected, found=found, remedy=remedy)
 
     def __str__(self) -> str:
@@ -128,17 +141,14 @@ class FileShare:
 
 def unknown_key(key: str, known: Collection[str], listing: Listing, *, name: str) -> RawFileError:
     """Return the error for an unknown partition key, or that of a bad file which is left out."""
+    expected = "the key of a partition"
+    found = f"none of that name among {len(known):,} such as {next(iter(known), None)!r}"
+    remedy = "put the file back, or name one that `tokflow plan` lists; the job "
+    remedy += f"{name}_scan removes partitions without a file"
     if (bad := listing.bad.get(key)) is not None:
         expected, found = "a file that can be read", f"a bad one, left out: {bad.reason}"
         remedy = "it is read again as soon as it has changed"
-        return RawFileError(where=f"{name}: {key}", expected=expected, found=found, remedy=remedy)
-    return RawFileError(
-        where=f"{name}: {key}",
-        expected="the key of a partition",
-        found=f"none of that name among {len(known):,} such as {next(iter(known), None)!r}",
-        remedy="put the file back, or name one that `tokflow plan` lists; the job "
-        f"{name}_scan removes partitions without a file",
-    )
+    return RawFileError(where=f"{name}: {key}", expected=expected, found=found, remedy=remedy)
 
 
 def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
@@ -179,13 +189,6 @@ def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
         found = f"of {split}, which no part takes"
         left_out.append(LeftOut(path=redact(of.url), found=found))
     return Listing(sources=taken, left_out=tuple(sorted(left_out, key=lambda of: of.path)))
-
-
-NAME_OR_RUN = (
-    "name one of them; run without --partition to take the files that follow, until "
-    "documents.limit is reached"
-)
-"""Remedy where a partition is named that is not known yet."""
 
 
 class LimitedFiles:
@@ -234,14 +237,14 @@ class LimitedFiles:
     def of(self, key: str) -> Limit:
         """Return what one file may take. Raises: RawFileError where it is not among them."""
         if key not in self._known:
-            name = self._dataset.name
+            name, found = self._dataset.name, "none"
+            if key in self._order:
+                found = "one that comes after others whose tokens are not there yet, or that reach "
+                found += "the limit"
             raise RawFileError(
                 where=f"{name}: {key}",
                 expected="a file that documents.limit, of scope dataset, takes now",
-                found="none"
-                if key not in self._order
-                else "one that comes after others whose "
-                "tokens are not there yet, or that reach the limit",
+                found=found,
                 remedy=f"run `tokflow run` or the job {name}_build, which take the files in order "
                 "until the limit is reached",
             )
@@ -298,3 +301,100 @@ def in_taking_order(keys: Iterable[str], shuffle: ShuffleConfig) -> list[str]:
     origins = Origins(keys, first_rows.tolist())
     numbers = document_keys(origins, first_rows, shuffle.seed, purpose="files")
     return [keys[at] for at in np.argsort(numbers, kind="stable").tolist()]
+
+
+BAD_FILES_NAME = "bad_files.json"
+
+Known: TypeAlias = Mapping[str, RawFile]
+"""Raw files as they are now, by key."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownBadFile:
+    """A file as it was when it could not be read."""
+
+    digest: str
+    """Digest of its content and of all that decides how it is read."""
+    reason: str
+
+
+def file_of(error: Exception, sources: Iterable[RawSource], known: Known) -> str | None:
+    """Return the key of the raw file that an error names; None where it names none of them."""
+    named = str(getattr(error, "path", "") or getattr(error, "where", ""))
+    found = {redact(of.url): of.key for of in sources}
+    found |= {str(known[key].path): key for key in found.values() if key in known}
+    ends = [len(named), *(at for at, letter in enumerate(named) if letter in ",:")]
+    return next((found[named[:end]] for end in sorted(ends)[::-1] if named[:end] in found), None)
+
+
+def without(listing: Listing, bad: Mapping[str, BadFile]) -> Listing:
+    """Return a listing in which some of the files are left out."""
+    added = [
+        LeftOut(path=redact(of.source.url), found=f"a bad file: {of.reason}") for of in bad.values()
+    ]
+    return replace(
+        listing,
+        sources={key: of for key, of in listing.sources.items() if key not in bad},
+        left_out=tuple(sorted([*listing.left_out, *added], key=lambda of: of.path)),
+        bad={**listing.bad, **bad},
+    )
+
+
+def without_known(
+    listing: Listing, dataset: Dataset, identify: Callable[[list[RawSource]], Known]
+) -> Listing:
+    """Return a listing without the files that a build could not read, and that are as they were;
+    the whole of it where these are all, or more than the config allows."""
+    known = read_kept(dataset.folder / BAD_FILES_NAME, KnownBadFile)
+    sources = [listing.sources[key] for key in known if key in listing.sources]
+    if not sources:
+        return listing
+    with suppress(TokflowError, OSError):
+        files = identify(sources)
+        bad = {
+            of.key: BadFile(source=of, reason=known[of.key].reason)
+            for of in sources
+            if of.key in files and _digest(files[of.key], dataset) == known[of.key].digest
+        }
+        if len(bad) <= dataset.raw.max_bad_files and bad.keys() < listing.sources.keys():
+            return without(listing, bad)
+    return listing
+
+
+def note_bad_files(dataset: Dataset, bad: Mapping[str, BadFile], known: Known) -> None:
+    """Keep the bad files of a build that has just ended; nothing is raised. `known`: files that it
+    has looked at."""
+    before = read_kept(path := dataset.folder / BAD_FILES_NAME, KnownBadFile)
+    now: dict[str, KnownBadFile] = {}
+    for key, of in sorted(bad.items()):
+        if key in before and key not in known:
+            now[key] = before[key]
+        elif key in known:
+            with suppress(TokflowError, OSError):
+                now[key] = KnownBadFile(digest=_digest(known[key], dataset), reason=of.reason)
+    if now != before:
+        keep(path, now)
+
+
+def read_kept(path: Path, kind: type[T]) -> dict[str, T]:
+    """Return what was kept for the next build by keys; nothing where that cannot be read."""
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, kind])  # type: ignore[valid-type]
+    return {}
+
+
+def keep(path: Path, found: Mapping[str, Any]) -> None:
+    """Keep something for the next build, or remove the file where there is nothing."""
+    with suppress(OSError, UnicodeEncodeError):  # a name may be no UTF-8
+        if not found:
+            path.unlink(missing_ok=True)
+            return
+        with new_file(path) as temporary:
+            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
+
+
+def _digest(raw: RawFile, dataset: Dataset) -> str:
+    documents = dataset.documents
+    read_by = [documents.model_dump(), deciding_fields(documents, {}), dataset.tokenizer]
+    decides = [raw.sha256, *map(str, read_by), str(TOKENS_VERSION), pa.__version__]
+    return joined_digest(decides)

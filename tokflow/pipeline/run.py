@@ -86,14 +86,12 @@ def build_dataset(
 
     Raises: ConfigError where they cannot be mixed.
     """
-    if share is not None:
-        share.check(dataset)
     graph = graph_of(dataset, reads_once=True) if graph is None else graph.online()
     reporter = reporter or Reporter()
     keys = graph.selected_keys(partitions)
     build = Build(
         graph,
-        keys if share is None else share.of(keys),
+        keys if share is None else share.of(keys, dataset),
         advance=reporter.advance,
         only=partitions,
         is_share=share is not None,
@@ -183,7 +181,8 @@ class Build:
             while (yield from self._make_all(pool)):
                 # Of a limited dataset the first files are known again, of groups without a bad file
                 # the next ones.
-                self.made = {of: self.made[of] for of in self.made if self.graph.has(of)}
+                asked = {of: self.graph.output(of.stage, of.key, of.variant) for of in self.made}
+                self.made = {of: self.made[of] for of in self.made if asked[of] is of}
                 now = self.graph.partitions
                 for key, raw in [*self.partitions.items()]:
                     if [of.key for of in now.get(key, ())] != [of.key for of in raw.files]:
