@@ -1,7 +1,7 @@
 """The current raw files of a dataset: listed, grouped and identified, up to a limit of all, and
 without those that cannot be read, which `raw.on_bad_file: skip` leaves out.
 
-    <store>/<dataset>/bad_files.json  # kept so that plans know of them, until file or config changes
+    <store>/<dataset>/bad_files.json  # what plans know of them, until file or config changes
 """
 
 import fnmatch
