@@ -1,22 +1,22 @@
-"""Suggestion of a dataset for raw files, from their contents."""
+"""Suggestion of a dataset for raw files, from their contents: texts, chats, or prompts with
+completions."""
 
+import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, Literal, TypeAlias
 
 from tokflow.documents import DocumentsConfig, DocumentSource, Limit, Reject, format_of
 from tokflow.documents.decoding import read_blocks
 from tokflow.documents.formats import RECORDS, columns_of, first_records, likely_fields
 from tokflow.errors import BadDocumentError, ConfigError, first_five
-from tokflow.pipeline.chat_suggestion import chat_fields
 from tokflow.raw import (
     GroupProposal,
     LeftOut,
-    Listing,
     RawConfig,
     escaped,
     list_raw,
@@ -50,13 +50,30 @@ USUAL_SPLITS = ("train", "validation", "test")
 END_OF_TEXT = "<|endoftext|>"
 """Separator of documents in many txt files."""
 
+Layout: TypeAlias = Literal["messages", "sharegpt", "text"]
+
+USUAL_CHATS = ("messages", "conversations", "conversation", "chat")
+"""Usual names of the column of chats, the likeliest first."""
+PAIRS = (
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("instruction", "response"),
+    ("question", "answer"),
+)
+"""Names of columns with a prompt and its completion."""
+PREFERENCE = ("chosen", "rejected")
+"""Columns of two answers to one prompt."""
+_KEYS: dict[Layout, set[str]] = {"messages": {"role"}, "sharegpt": {"from", "value"}}
+_BESIDE = {"tools": "tools", "chat_template_kwargs": "chat_template_kwargs_column"}
+"""Columns beside a chat, and the fields that name them."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suggestion:
     """Fields of a YAML that fit the raw files."""
 
     documents: Mapping[str, Any]
-    split: Mapping[str, Any]
+    split: Mapping[str, Any] = field(default_factory=dict)
     max_characters: int | None = None
     """`tokenizer.max_characters`; None if all text is trained on."""
     vocab_size: int = 8_192
@@ -118,74 +135,55 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
     Raises: ConfigError where no column holds text or chats, and for pairs of a chosen and a
     rejected answer; RawFileError; BadDocumentError.
     """
-    listed = _listed(patterns)
-    if listed.commits:
-        return _of_hub(listed, text)
-    paths = [Path(source.url) for source in listed.sources.values()]
-    num_bytes = sum(path.stat().st_size for path in paths)
-    found = next(filter(None, (_look(path, text) for path in paths)), None)
-    count = _count(paths, DocumentsConfig(**found.documents)) if found else _Count()
-    if found is None or not count.num_characters:
-        raise _no_text_error(paths, text)
-    if count.first_reject is not None:
-        found.documents["on_bad_document"] = "reject"
-    return Suggestion(
-        documents=found.documents,
-        split=_of_source(listed)
-        or _split(count, num_bytes, is_chat=DocumentsConfig(**found.documents).is_chat),
-        max_characters=_max_characters(num_bytes, len(paths)),
-        vocab_size=_vocab_size(max(count.num_characters, num_bytes)),
-        formats=tuple(sorted({format_of(path, DocumentsConfig()) for path in paths})),
-        num_files=len(paths),
-        num_bytes=num_bytes,
-        others=tuple(found.others),
-        chats=tuple(found.chats),
-        first_reject=count.first_reject,
-        left_out=listed.left_out,
-    )
-
-
-def _listed(patterns: Sequence[str]) -> Listing:
     try:
-        return list_raw(RawConfig(files=tuple(patterns)), base=Path("/"))
+        listed = list_raw(RawConfig(files=tuple(patterns)), base=Path("/"))
     except ConfigError as error:
         if not error.where.endswith(": raw.config"):
             raise
         remedy = f"write a YAML with `raw: {{files: {patterns[0]}, config: ...}}` and one of them"
         raise ConfigError(**{**error.fields(), "remedy": remedy}) from None
-
-
-def _of_hub(listed: Listing, text: str | None) -> Suggestion:
-    """Return a suggestion for a dataset of the hub, by fetching one file."""
-    sizes = {key: of.hub.num_bytes for key, of in listed.sources.items() if of.hub is not None}
-    smallest = listed.sources[min(sizes, key=sizes.__getitem__)]
-    with TemporaryDirectory() as folder:
-        [raw] = read_raw_files([smallest], store=Path(folder)).values()
-        found = suggest([escaped(str(raw.path))], text=text)
+    sizes = {
+        key: of.hub.num_bytes if of.hub is not None else Path(of.url).stat().st_size
+        for key, of in listed.sources.items()
+    }
     num_bytes = sum(sizes.values())
+    if listed.commits:
+        smallest = listed.sources[min(sizes, key=sizes.__getitem__)]
+        with TemporaryDirectory() as folder:
+            [raw] = read_raw_files([smallest], store=Path(folder)).values()
+            found = suggest([escaped(str(raw.path))], text=text)
+    else:
+        found = _of_files([Path(of.url) for of in listed.sources.values()], text, num_bytes)
+    known = {of.source_split for of in listed.sources.values() if of.source_split}
+    splits = [*(each for each in USUAL_SPLITS if each in known), *sorted(known - set(USUAL_SPLITS))]
+    parts = {split: {"source_split": split} for split in splits}
+    most = max(100_000, TRAINING_CHARACTERS // len(sizes))
     return replace(
         found,
-        split=_of_source(listed) or found.split,
-        max_characters=_max_characters(num_bytes, len(sizes)),
-        vocab_size=_vocab_size(num_bytes),
+        split={"parts": parts} if len(splits) > 1 else found.split,
+        max_characters=most if num_bytes > TRAINING_CHARACTERS else None,
+        vocab_size=max(found.vocab_size, _vocab_size(num_bytes)),
         num_files=len(sizes),
         num_bytes=num_bytes,
         left_out=listed.left_out,
     )
 
 
-def _of_source(listed: Listing) -> dict[str, Any] | None:
-    """Return the splits of the source as parts; None if it has fewer than two."""
-    known = {of.source_split for of in listed.sources.values() if of.source_split}
-    splits = [*(each for each in USUAL_SPLITS if each in known), *sorted(known - set(USUAL_SPLITS))]
-    parts = {split: {"source_split": split} for split in splits}
-    return {"parts": parts} if len(splits) > 1 else None
-
-
-def _max_characters(num_bytes: int, num_files: int) -> int | None:
-    """Return the characters of each file to train a tokenizer on; None for all."""
-    is_much = num_bytes > TRAINING_CHARACTERS
-    return max(100_000, TRAINING_CHARACTERS // num_files) if is_much else None
+def _of_files(paths: Sequence[Path], text: str | None, num_bytes: int) -> Suggestion:
+    """Return a suggestion for local files of some size together."""
+    found = next(filter(None, (_look(path, text) for path in paths)), None)
+    count = _count(paths, found.config) if found else _Count()
+    if found is None or not count.num_characters:
+        raise _no_text_error(paths, text)
+    rejects = {} if count.first_reject is None else {"on_bad_document": "reject"}
+    return replace(
+        found,
+        documents={**found.documents, **rejects},
+        split=_split(count, num_bytes, is_chat=found.config.is_chat),
+        vocab_size=_vocab_size(count.num_characters),
+        formats=tuple(sorted({format_of(path, DocumentsConfig()) for path in paths})),
+        first_reject=count.first_reject,
+    )
 
 
 def _vocab_size(num_characters: int) -> int:
@@ -194,16 +192,9 @@ def _vocab_size(num_characters: int) -> int:
     return min(max(fitting, MIN_VOCAB_SIZE), MAX_VOCAB_SIZE)
 
 
-class _Found(NamedTuple):
-    """Fields to read a file with, and columns with other text or chats."""
-
-    documents: dict[str, Any]
-    others: list[str]
-    chats: list[str]
-
-
-def _look(path: Path, text: str | None) -> _Found | None:
-    """Return how to read a file; None if no column has text."""
+def _look(path: Path, text: str | None) -> Suggestion | None:
+    """Return how to read a file, and its columns with other text or chats; None if no column has
+    text."""
     likely = likely_fields(path, DocumentsConfig())
     if format_of(path, DocumentsConfig()) == "txt":
         start = next(read_blocks(path, block_bytes=1_000_000), b"")
@@ -212,13 +203,13 @@ def _look(path: Path, text: str | None) -> _Found | None:
             has_line = all(after[:1] in (b"\n", b"") for after in texts_between[1:])
             separator = f"{END_OF_TEXT}\n" if has_line else END_OF_TEXT
             of_txt = {"document_per": "separator", "separator": separator}
-        return _Found(of_txt | likely, [], [])
+        return Suggestion(documents=of_txt | likely)
     _, texts, chats = columns_of(path, DocumentsConfig(**likely))
     records = first_records(path, DocumentsConfig(**likely)) if text is None else []
     if (of_chats := chat_fields(records, path)) is not None:
         read = DocumentsConfig(**of_chats).columns
-        others, unread = ([name for name in of if name not in read] for of in (texts, chats))
-        return _Found({**of_chats, **likely}, others, unread)
+        others, unread = (tuple(of for of in each if of not in read) for each in (texts, chats))
+        return Suggestion(documents={**of_chats, **likely}, others=others, chats=unread)
     sizes = {name: _characters(path, name, likely) for name in texts}
     longest = sorted(filter(sizes.__getitem__, sizes), key=lambda name: -sizes[name])
     last_words = {name: name.rpartition(".")[2].lower() for name in longest}
@@ -228,7 +219,67 @@ def _look(path: Path, text: str | None) -> _Found | None:
     text = text or next(iter([*named, *rest]), None)  # by name, then by length
     if text is None:
         return None
-    return _Found({"text": text, **likely}, [name for name in longest if name != text], chats)
+    others = tuple(name for name in longest if name != text)
+    return Suggestion(documents={"text": text, **likely}, others=others, chats=tuple(chats))
+
+
+def chat_fields(records: Sequence[Mapping[str, Any]], path: Path) -> dict[str, Any] | None:
+    """Return the `documents` fields of records that are chats, or prompts with completions; None
+    of other records.
+
+    Raises: ConfigError for pairs of a chosen and a rejected answer.
+    """
+    layouts: dict[str, Layout] = {}
+    for name in dict.fromkeys(name for record in records for name in record):
+        kinds = {_layout(value) for record in records if (value := record[name]) is not None}
+        if len(kinds) == 1 and (layout := kinds.pop()) is not None:  # all alike, null aside
+            layouts[name] = layout
+    if layouts.keys() >= {*PREFERENCE}:
+        chosen = f"messages: {PREFERENCE[0]}"
+        if layouts[PREFERENCE[0]] == "text":
+            chosen = f"prompt: prompt, completion: {PREFERENCE[0]}"
+        raise ConfigError(
+            where=path,
+            expected="texts, chats, or prompts with one completion each",
+            found="preference pairs, in 'chosen' and 'rejected', which no export holds",
+            remedy=f"write `documents: {{{chosen}}}` in a YAML of yours to train on the chosen "
+            "answers alone, give the file itself to a trainer of preferences (DPO), or name a "
+            "column of text by --text",
+        )
+    prompt, chats = layouts.get("prompt"), [of for of in layouts if layouts[of] in _KEYS]
+    texts = {name for name, layout in layouts.items() if layout == "text"}
+    found: dict[str, Any] | None = None
+    if prompt in _KEYS and layouts.get("completion") == prompt:
+        found = {"prompt": "prompt", "completion": "completion", "chat_format": prompt}
+    elif chats:
+        name = next((name for name in USUAL_CHATS if name in chats), chats[0])
+        of_format = {"chat_format": "sharegpt"} if layouts[name] == "sharegpt" else {}
+        found = {"messages": name, **of_format}
+    elif texts >= {"instruction", "output"}:
+        found = {"chat_format": "alpaca"}
+    elif pair := next((pair for pair in PAIRS if texts.issuperset(pair)), None):
+        found = dict(zip(("prompt", "completion"), pair, strict=True))
+    if found is None or not DocumentsConfig(**found).is_rendered:
+        return found
+    if layouts.get("system") == "text" and "system" not in DocumentsConfig(**found).columns:
+        found["system"] = "system"
+    values = {name: [of for record in records if (of := record.get(name))] for name in _BESIDE}
+    beside = {field: name for name, field in _BESIDE.items() if values[name]}
+    return {**found, **beside}
+
+
+def _layout(value: Any) -> Layout | None:
+    messages = value
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            messages = json.loads(value)
+        except (ValueError, RecursionError):
+            return "text"
+    if isinstance(messages, list) and messages and all(isinstance(of, dict) for of in messages):
+        for layout, keys in _KEYS.items():
+            if all(keys <= of.keys() for of in messages):
+                return layout
+    return "text" if isinstance(value, str) else None
 
 
 def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:

@@ -8,9 +8,8 @@ import pytest
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.pipeline import suggestion
-from tokflow.pipeline.chat_suggestion import chat_fields
 from tokflow.pipeline.raw_patterns import name_of, patterns_of, shortened_to
-from tokflow.pipeline.suggestion import suggest
+from tokflow.pipeline.suggestion import chat_fields, suggest
 from tokflow_tests.chats import chat
 
 LONG = "some words of text. " * 5
