@@ -63,10 +63,12 @@ touched.
 
 HOMES = {
     "prune-runs": "gc",
+    "push": "publish",
+    "receipt": "publish",
     "rejects": "plan",
     "report": "inspect",
     "schema": "formats",
-    "summary": "receipt",
+    "summary": "publish",
 }
 """Modules of the commands that share one with another command."""
 
