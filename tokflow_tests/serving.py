@@ -1,10 +1,13 @@
 """Servers of Dagster's web UI in tests: their ports, and what they answer."""
 
 import json
+import os
+import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -34,6 +37,14 @@ def webhook() -> Iterator[tuple[str, list[Any]]]:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/", told
         server.shutdown()
+
+
+def end(process: "subprocess.Popen[Any]") -> None:
+    """End a process that began a session, as Ctrl-C would, and whatever it started."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, number)
+            process.wait(timeout=30)
 
 
 def free_port() -> int:

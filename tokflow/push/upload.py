@@ -11,8 +11,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow.exports.reading import open_export
 from tokflow.push import repository as hub
-from tokflow.push.card import card_config, card_section, merged_card
-from tokflow.push.excluded import HeldThere, find_held
+from tokflow.push.contents import HeldThere, card_config, card_section, find_held, merged_card
 from tokflow.raw.hub_repository import CARD, HubFile, card_of, read_small
 from tokflow.raw.remote import Retries, TransientError
 from tokflow.record.beside import read_card

@@ -4,7 +4,16 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tokflow.components import decisions
 from tokflow_tests.dagster_case import Case
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _files_are_complete() -> Iterator[None]:
+    """Let the sensor take a file that has just been written for a whole one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decisions, "CALM_SECONDS", 0.0)
+        yield
 
 
 @pytest.fixture

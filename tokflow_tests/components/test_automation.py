@@ -41,8 +41,7 @@ def case_in(folder: Path) -> Iterator[Case]:
 
 
 @pytest.fixture
-def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
-    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
+def case(tmp_path: Path) -> Iterator[Case]:
     with case_in(tmp_path) as case:
         yield case
 
@@ -50,10 +49,7 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
 @pytest.fixture(scope="module")
 def built_before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sensor]:
     with case_in(tmp_path_factory.mktemp("built")) as case:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(decisions, "CALM_SECONDS", 0.0)
-            automation = built(case)
-        yield automation
+        yield built(case)
 
 
 @pytest.fixture
@@ -290,10 +286,7 @@ def test_a_build_that_was_killed_is_begun_again(case: Case, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("by", ["tokflow", "dagster"])
-def test_a_failed_run_that_dagster_cannot_repeat_is_not_waited_for(
-    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
+def test_a_failed_run_that_dagster_cannot_repeat_is_not_waited_for(by: str, tmp_path: Path):
     retries = {"run_retries": {"enabled": True, "max_retries": 2}}
     with instance_for_test(overrides=retries, temp_dir=str(tmp_path)) as instance:
         case = Case(tmp_path, instance)

@@ -2,16 +2,11 @@
 
 import pytest
 
-from tokflow.components import decisions, file_partitions
+from tokflow.components import file_partitions
 from tokflow.components.file_partitions import SyncedFiles, record_status, sync_files
 from tokflow.errors import ConfigError
 from tokflow.pipeline.mixture import graph_of
 from tokflow_tests.dagster_case import KEYS, Case, Sensor, selection, shown
-
-
-@pytest.fixture(autouse=True)
-def _files_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
 
 
 def test_new_files_become_partitions_in_batches_and_a_scan_writes_one_event(

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tokflow.components import decisions, file_partitions
+from tokflow.components import file_partitions
 from tokflow.components.file_partitions import sync_files
 from tokflow_tests.dagster_case import Case, Sensor, failure, reported, selection
 
@@ -18,9 +18,8 @@ DOCUMENTS = {"document_per": "line", "limit": {"documents": 4, "scope": "dataset
 
 
 @pytest.fixture
-def limited(case: Case, monkeypatch: pytest.MonkeyPatch) -> Case:
+def limited(case: Case) -> Case:
     """Return a dataset of three files of three documents, of which a limit takes four."""
-    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
     case.attributes["documents"] = deepcopy(DOCUMENTS)
     return case
 

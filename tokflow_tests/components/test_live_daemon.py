@@ -1,9 +1,7 @@
 """Builds in a project whose daemon runs: for each change exactly the one that is needed."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +14,8 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+
+from tokflow_tests.serving import end
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -87,12 +87,7 @@ class Live:
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGKILL):
-                try:
-                    os.killpg(process.pid, number)
-                    process.wait(timeout=30)
-                except (ProcessLookupError, subprocess.TimeoutExpired):
-                    continue
+            end(process)
 
     def watch(self, *, is_build: bool = True) -> tuple[list[str], Counter[str]]:
         """Return the runs, each its job and status, and the events of each asset that follow,

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from tokflow.components import decisions, make_definitions
+from tokflow.components import make_definitions
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import find_declarations, load_declared
 from tokflow.pipeline.project import Project, find_project
@@ -159,10 +159,7 @@ def test_a_bad_file_of_a_source_makes_failed_what_the_mixture_is_made_of(case: M
     assert case.not_fresh() == {}
 
 
-def test_automation_builds_a_mixture_when_a_source_has_a_new_file(
-    case: Mixed, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
+def test_automation_builds_a_mixture_when_a_source_has_a_new_file(case: Mixed):
     sensor = Sensor(case)
     first = sensor.settle()
     (case.folder / "code/b.txt").write_text("more code\n")

@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tokflow.components import decisions
 from tokflow_tests.dagster_case import KEYS, Case, Sensor
 
 
@@ -25,9 +22,7 @@ def num_kept(case: Case) -> list[int]:
     return [of.value for of in kept]
 
 
-def test_what_a_list_names_is_an_asset_and_another_list_is_built_by_the_sensor(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_a_list_names_is_an_asset_and_another_list_is_built_by_the_sensor(case: Case):
     def write(*rows: str) -> None:
         Path(case.folder, "list.csv").write_text("\n".join(["file,row,reason", *rows, ""]))
 
@@ -35,7 +30,6 @@ def test_what_a_list_names_is_an_asset_and_another_list_is_built_by_the_sensor(
         found = case.event("exclusion").metadata
         return found["num_documents"].value, found["num_list_rows"].value, num_kept(case)
 
-    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
     write("a.txt,1,asked", "b.txt,7,asked")
     sensor = settled(case, exclude="list.csv", automation=True)
     assert counts() == (1, 2, [2, 3, 3])
@@ -47,14 +41,11 @@ def test_what_a_list_names_is_an_asset_and_another_list_is_built_by_the_sensor(
     assert counts() == (3, 3, [2, 1, 3])
 
 
-def test_pairs_of_all_files_are_an_asset_between_those_of_each(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-):
+def test_pairs_of_all_files_are_an_asset_between_those_of_each(case: Case):
     def counts() -> tuple[int, int]:
         pairs = case.event("near_duplicates").metadata["num_pairs"].value
         return pairs, sum(num_kept(case))
 
-    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
     near = {"threshold": 0.4, "ngram": 3}
     sensor = settled(case, near_duplicates=near, select="not near_duplicate", automation=True)
     assert counts() == (9, 3)

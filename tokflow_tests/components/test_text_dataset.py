@@ -11,7 +11,7 @@ import click
 import dagster as dg
 import pytest
 
-from tokflow.components import TextDataset, decisions
+from tokflow.components import TextDataset
 from tokflow.components.text_dataset import DatasetScaffolder
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import find_declarations, load_declared
@@ -97,15 +97,12 @@ def test_dagster_and_tokflow_read_a_yaml_alike(project: Path, monkeypatch: pytes
     assert (dataset.documents.max_rejects, dataset.packing.sequence_length) == (5, 16)
 
 
-def test_the_datasets_of_a_dagster_project_share_a_sensor(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_datasets_of_a_dagster_project_share_a_sensor(project: Path):
     for name, automation in (("small", False), ("oth-er", True)):
         declare_in(project, name, {**ATTRIBUTES, "name": name, "automation": automation})
     declare_in(project, "a", {"name": "a"})  # which cannot be loaded
     (project / "data").mkdir()
     (project / "data/a.txt").write_text("one\n")
-    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
     repository = load(project).get_repository_def()
 
     [sensor] = repository.sensor_defs

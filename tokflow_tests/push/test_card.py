@@ -7,7 +7,7 @@ import yaml
 from tokflow import open_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
-from tokflow.push.card import card_config, card_section, merged_card
+from tokflow.push.contents import card_config, card_section, merged_card
 from tokflow.push.repository import Target, read_target
 from tokflow.raw.hub_repository import card_of
 from tokflow_tests.tiny import TEXTS, build, declare

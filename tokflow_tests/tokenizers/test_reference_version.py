@@ -9,7 +9,7 @@ from tokflow.audit.verify import raw
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
-from tokflow.push.card import card_section
+from tokflow.push.contents import card_section
 from tokflow.push.repository import read_target
 from tokflow.tokenizers.engines import reference
 from tokflow.tokenizers.engines.hugging_face import is_version_1

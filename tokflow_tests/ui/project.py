@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -15,7 +14,7 @@ from typing import Any
 import yaml
 
 from examples.demo import collect
-from tokflow_tests.serving import ask, free_port, wait_for
+from tokflow_tests.serving import ask, end, free_port, wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,7 +127,7 @@ def serving(folder: Path, *command: str) -> Iterator[Served]:
         _wait_for(served, server)
         yield served
     finally:
-        _end(server)
+        end(server)
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -152,15 +151,3 @@ def _wait_for(served: Served, server: "subprocess.Popen[bytes]") -> None:
         return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
 
     wait_for(is_loaded, f"the code location of {served.folder / 'server.log'}")
-
-
-def _end(server: "subprocess.Popen[bytes]") -> None:
-    """End the server, as Ctrl-C would, and whatever it started."""
-    for number in (signal.SIGINT, signal.SIGKILL):
-        try:
-            os.killpg(server.pid, number)
-            server.wait(timeout=30)
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
