@@ -207,49 +207,42 @@ def portions(export: Export, part: str) -> list[Portion]:
     data = sorted(of for of in files if of.startswith(f"{part}.lance/data/"))
     documents = export.names_below(f"{part}.documents.lance")
     export.stored.fetch([*(of for of in files if of not in data), *documents])
-    dataset = EXTRA.load().dataset(str(export.folder / f"{part}.lance"))
+    lance, counts = EXTRA.load(), export.counts
+    dataset = lance.dataset(str(export.folder / f"{part}.lance"))
+    stretches: list[tuple[slice, npt.NDArray[np.int64] | None]]
     if export.layout.is_packed:
-        length = export.manifest.details["sequence_length"]
-        at_once = sequences_within(TOKENS_AT_ONCE, length)
+        num = sequences_within(TOKENS_AT_ONCE, export.manifest.details["sequence_length"])
         sizes = _sizes_of_rows(export.rows(part), export.options)
-        total = export.counts[f"{part}.num_sequences"]
-        return [
-            Portion(export.stored, _holding(data, own, sizes), len(own), load)
-            for first in range(0, total, at_once)
-            for own in [range(first, min(first + at_once, total))]
-            for load in [partial(_load_sequences, dataset, export, own)]
-        ]
-    table = EXTRA.load().dataset(str(export.folder / f"{part}.documents.lance"))
-    lengths = to_numpy(table.to_table(["num_tokens"])["num_tokens"])
-    sizes = [facts["physical_rows"] for facts in export.facts(part)]
-    sizes = sizes or _sizes_of_stream(export.counts[f"{part}.num_tokens"], export.options)
-    return [
-        Portion(export.stored, _holding(data, own, sizes), len(own), load, offsets=offsets)
-        for here, offsets in batches_of_documents(lengths, TOKENS_AT_ONCE)
-        for own in [range(here.start, here.stop)]
-        for load in [partial(_load_stream, dataset, here.start, len(own), offsets)]
-    ]
+        total = counts[f"{part}.num_sequences"]
+        stretches = [(slice(at, min(at + num, total)), None) for at in range(0, total, num)]
+    else:
+        table = lance.dataset(str(export.folder / f"{part}.documents.lance"))
+        lengths = to_numpy(table.to_table(["num_tokens"])["num_tokens"])
+        sizes = [facts["physical_rows"] for facts in export.facts(part)]
+        sizes = sizes or _sizes_of_stream(counts[f"{part}.num_tokens"], export.options)
+        stretches = [*batches_of_documents(lengths, TOKENS_AT_ONCE)]
+    found, edges = [], [0, *accumulate(sizes)]
+    for rows, offsets in stretches:
+        # The data files that have some of the rows.
+        files = data[bisect_right(edges, rows.start) - 1 : bisect_left(edges, rows.stop)]
+        load = partial(_load, dataset, export, rows, offsets)
+        num = rows.stop - rows.start
+        found.append(Portion(export.stored, tuple(files), num, load, offsets=offsets))
+    return found
 
 
-def _holding(data: Sequence[str], rows: range, sizes: Sequence[int]) -> tuple[str, ...]:
-    """Return the data files, of so many rows each, of which some rows are."""
-    edges = [0, *accumulate(sizes)]
-    return tuple(data[bisect_right(edges, rows.start) - 1 : bisect_left(edges, rows.stop)])
-
-
-def _load_sequences(dataset: Any, export: Export, rows: range) -> Arrays:
-    table = dataset.to_table(offset=rows.start, limit=len(rows))
+def _load(
+    dataset: Any, export: Export, rows: slice, offsets: npt.NDArray[np.int64] | None
+) -> Arrays:
+    table = dataset.to_table(offset=rows.start, limit=rows.stop - rows.start)
+    if offsets is not None:
+        fields = {name: to_numpy(table[name]) for name in table.schema.names}
+        return {"token_ids": fields.pop("input_ids"), "offsets": offsets, **fields}
     num_values = np.full(len(table), export.manifest.details["sequence_length"])
     columns = {name: one_array(table[name]).flatten() for name in table.schema.names}
     return fields_of(
         {name: (to_numpy(values), num_values) for name, values in columns.items()}, export
     )
-
-
-def _load_stream(dataset: Any, first: int, num: int, offsets: npt.NDArray[np.int64]) -> Arrays:
-    table = dataset.to_table(offset=first, limit=num)
-    fields = {name: to_numpy(table[name]) for name in table.schema.names}
-    return {"token_ids": fields.pop("input_ids"), "offsets": offsets, **fields}
 
 
 FORMAT = Format(
