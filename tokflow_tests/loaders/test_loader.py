@@ -85,12 +85,14 @@ def begun_loader() -> tuple[Loader, set[threading.Thread]]:
     return loader, threads
 
 
-def test_a_closed_loader_has_no_threads():
+def test_a_closed_loader_has_no_threads_and_goes_on_behind_the_last_batch():
     loader, threads = begun_loader()
 
     loader.close()
 
     assert not any(thread.is_alive() for thread in threads)
+    assert next(loader)["index"].tolist() == [*range(10, 20)]
+    loader.close()
 
 
 def test_the_threads_of_a_loader_that_nobody_has_end():
@@ -102,15 +104,6 @@ def test_the_threads_of_a_loader_that_nobody_has_end():
     for thread in threads:
         thread.join(timeout=20)
         assert not thread.is_alive()
-
-
-def test_a_closed_loader_goes_on_behind_the_last_batch():
-    loader = Loader(rows_of(), batch_size=10)
-    next(loader)
-    loader.close()
-
-    assert next(loader)["index"].tolist() == [*range(10, 20)]
-    loader.close()
 
 
 def test_a_forked_process_goes_on_where_the_loader_is():

@@ -90,10 +90,3 @@ def test_a_portion_that_could_not_be_read_is_read_again_when_it_is_asked_for():
         kept[0]
 
     assert len(kept[0]["token_ids"]) == 10
-
-
-def test_a_position_is_in_the_portion_that_it_falls_into():
-    kept = Portions(3).kept
-
-    assert kept.edges.tolist() == [0, 10, 20, 30]
-    assert kept.of(np.array([0, 9, 10, 29])).tolist() == [0, 0, 1, 2]

@@ -1,4 +1,3 @@
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -186,16 +185,3 @@ def test_arguments_that_do_not_go_with_packed_rows_are_refused(tiny: Dataset):
         with pytest.raises(ConfigError) as raised:
             ask()
         assert raised.value.found == found
-
-
-def test_a_source_is_pickled_without_its_tokens(tiny: Dataset):
-    rows = rows_of(tiny, "parquet").shuffled(1)
-    pickled = pickle.dumps(rows)
-
-    before, after = rows[:], pickle.loads(pickled)[:]
-
-    assert pickle.dumps(rows) == pickled
-    assert pickle.loads(pickled) == rows
-    assert {name: of.tolist() for name, of in after.items()} == {
-        name: of.tolist() for name, of in before.items()
-    }

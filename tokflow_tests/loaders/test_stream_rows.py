@@ -41,7 +41,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return dataset
 
 
-def rows_of(dataset: Dataset, name: str, sequence_length: int = 4, **options: object) -> Rows:
+def rows_of(
+    dataset: Dataset, name: str, sequence_length: int | None = 4, **options: object
+) -> Rows:
     path = dataset.folder / "exports" / name
     return open_rows(path, sequence_length=sequence_length, **options)
 
@@ -273,13 +275,15 @@ def test_the_fingerprint_tells_rows_apart_and_fields_do_not_change_it(tiny: Data
     assert len({fingerprint, *(rows.source.fingerprint for rows in others)}) == 5
 
 
-def test_a_source_is_pickled_without_its_tokens(tiny: Dataset):
-    rows = rows_of(tiny, "npy").shuffled(1)
+@pytest.mark.parametrize(("name", "length"), [("npy", 4), ("parquet", None)])
+def test_a_source_is_pickled_without_its_tokens(name: str, length: int | None, tiny: Dataset):
+    rows = rows_of(tiny, name, length).shuffled(1)
     pickled = pickle.dumps(rows)
 
     before, after = rows[:], pickle.loads(pickled)[:]
 
     assert pickle.dumps(rows) == pickled
+    assert pickle.loads(pickled) == rows
     assert {name: of.tolist() for name, of in after.items()} == {
         name: of.tolist() for name, of in before.items()
     }
