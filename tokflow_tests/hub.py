@@ -71,9 +71,6 @@ class Hub:
     """Content by sha256, of what git does not keep itself, in a commit or not."""
     received: list[str] = field(default_factory=list)
     """The sha256 of each such content that came, whole, in order."""
-    chunk_size: int | None = None
-    """Of larger files, the size of the parts in which they come."""
-    parts: dict[tuple[str, int], bytes] = field(default_factory=dict)
     xorbs: dict[str, list[bytes]] = field(default_factory=dict)
     """Chunks that hf_xet sent, by the hash of what they came in."""
     is_altering: bool = False
@@ -163,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif match := re.fullmatch(r"/lfs/([0-9a-f]{64})", path):
             content = hub.large[match[1]]
             self.send_content(content[::-1] if hub.is_lying else content, f'"{match[1]}"')
-        elif path.startswith(("/lfs-upload/", "/lfs-complete/")):
+        elif path.startswith("/lfs-upload/"):
             answer_writing(self, path)
         elif re.match("/v[12]/", path):
             answer_xet(self, path)

@@ -1,14 +1,13 @@
 """Writing to the hub of `tokflow_tests.hub`: repositories, uploads, commits, pull requests.
 
 A client that adds files asks which of them are large (`preupload`), uploads the content of these
-(git's LFS, to another host, in one part or several; or `hub_xet`), and names them in a commit by
+(git's LFS, to another host; or `hub_xet`), and names them in a commit by
 their sha256; the others are in the commit itself.
 """
 
 import base64
 import hashlib
 import json
-import math
 import re
 import urllib.parse
 from collections.abc import Callable
@@ -91,44 +90,21 @@ def _preupload(handler: "_Handler", name: str, revision: str):
 def _batch(handler: "_Handler", name: str):
     hub, objects = handler.hub, []
     for asked in json.loads(handler.body)["objects"]:
-        oid, num_bytes = asked["oid"], asked["size"]
-        found: dict[str, Any] = {"oid": oid, "size": num_bytes}
+        oid = asked["oid"]
+        found: dict[str, Any] = {"oid": oid, "size": asked["size"]}
         if oid not in hub.large:
-            href, header = f"{hub.cdn}/lfs-upload/{oid}?signature=hidden", {}
-            if hub.chunk_size is not None and num_bytes > hub.chunk_size:
-                numbers = range(1, math.ceil(num_bytes / hub.chunk_size) + 1)
-                header = {
-                    str(n): f"{hub.cdn}/lfs-upload/{oid}/{n}?signature=hidden" for n in numbers
-                }
-                header["chunk_size"] = str(hub.chunk_size)
-                href = f"{hub.url}/lfs-complete/{oid}"
-            verify = {"href": f"{hub.url}/lfs-verify"}
-            found["actions"] = {"upload": {"href": href, "header": header}, "verify": verify}
+            upload = {"href": f"{hub.cdn}/lfs-upload/{oid}?signature=hidden", "header": {}}
+            found["actions"] = {"upload": upload, "verify": {"href": f"{hub.url}/lfs-verify"}}
         objects.append(found)
-    transfer = "basic" if hub.chunk_size is None else "multipart"
-    handler.send_json({"transfer": transfer, "objects": objects})
+    handler.send_json({"transfer": "basic", "objects": objects})
 
 
-def _upload(handler: "_Handler", oid: str, number: str = ""):
-    hub = handler.hub
+def _upload(handler: "_Handler", oid: str):
     assert handler.headers.get("Authorization") is None  # the other host
-    if number:
-        hub.parts[oid, int(number)] = handler.body
-        handler.send(b"", ETag=f'"{number}"')
-    else:
-        _keep(handler, oid, handler.body)
-
-
-def _complete(handler: "_Handler", oid: str):
-    numbers = [part["partNumber"] for part in json.loads(handler.body)["parts"]]
-    _keep(handler, oid, b"".join(handler.hub.parts[oid, number] for number in numbers))
-
-
-def _keep(handler: "_Handler", oid: str, content: bytes):
-    if hashlib.sha256(content).hexdigest() != oid:
+    if hashlib.sha256(handler.body).hexdigest() != oid:
         handler.send(b"", status=400)
         return
-    handler.hub.large[oid] = content
+    handler.hub.large[oid] = handler.body
     handler.hub.received.append(oid)
     handler.send_json({})
 
@@ -198,7 +174,7 @@ def _discussion(handler: "_Handler", name: str, number: int) -> dict[str, Any]:
     }
 
 
-FREE = {_upload, _complete, _validate}
+FREE = {_upload, _validate}
 """For these the URL is enough, or nothing is needed."""
 
 ANSWERS: dict[str, Callable[..., None]] = {
@@ -210,8 +186,6 @@ ANSWERS: dict[str, Callable[..., None]] = {
     rf"POST /datasets/{NAME}\.git/info/lfs/objects/batch": _batch,
     f"GET /api/datasets/{NAME}/xet-write-token/([^/]+)": lambda handler, *_: grant(handler),
     "PUT /lfs-upload/([0-9a-f]{64})": _upload,
-    "PUT /lfs-upload/([0-9a-f]{64})/([0-9]+)": _upload,
-    "POST /lfs-complete/([0-9a-f]{64})": _complete,
     "POST /lfs-verify": _verify,
     f"POST /api/datasets/{NAME}/commit/([^/]+)": _commit,
     f"POST /api/datasets/{NAME}/discussions": _open_pull_request,

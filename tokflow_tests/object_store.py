@@ -19,7 +19,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -65,9 +65,7 @@ class Request:
     bucket: str
     key: str
     """Of the object; empty where it is about the bucket."""
-    sent: int
-    """Bytes of the body that came with it."""
-    received: int
+    received: int = 0
     """Bytes of the body of the answer."""
 
 
@@ -86,7 +84,6 @@ class Fault:
     times: int | None
     """None: each from the first on."""
     seconds: float
-    bytes_per_second: float
     chance: float
     """Of those that match, so many are met, chosen by `random`."""
     random: random.Random
@@ -154,16 +151,14 @@ class ObjectStore:
         first: int = 1,
         times: int | None = 1,
         seconds: float = 0,
-        bytes_per_second: float = float("inf"),
         chance: float = 1,
         seed: int = 0,
         then: Callable[[], object] = lambda: None,
     ) -> Fault:
         """Let requests of this bucket fail from now on; see `Fault`."""
         fault = Fault(
-            do, self.bucket, kind, key, first, times, seconds, bytes_per_second, chance,
-            random.Random(seed), then,
-        )  # fmt: skip
+            do, self.bucket, kind, key, first, times, seconds, chance, random.Random(seed), then
+        )
         self.faults.append(fault)
         return fault
 
@@ -304,13 +299,10 @@ class _Application:
             if request.kind == "LIST" and self._store.hidden:
                 body = _without(self._store.hidden, request.bucket, body)
                 headers = [each for each in headers if each[0].lower() != "content-length"]
-        num_bytes = request.sent + len(body)
         for fault in faults:
             fault.then()
-            time.sleep(fault.seconds + num_bytes / fault.bytes_per_second)
-        self._store.requests.append(
-            Request(request.kind, request.bucket, request.key, request.sent, len(body))
-        )
+            time.sleep(fault.seconds)
+        self._store.requests.append(replace(request, received=len(body)))
         if failure in {"drop", "reset"}:
             environ["werkzeug.socket"].shutdown(SHUT_RDWR)
         if failure == "flip" and body:
@@ -341,7 +333,7 @@ def _request_of(environ: dict[str, Any]) -> Request:
     kind = _kind_of(environ, key, query)
     if kind in {"LIST", "UPLOADS"}:
         key = query.get("prefix", "")
-    return Request(kind, bucket, key, int(environ.get("CONTENT_LENGTH") or 0), 0)
+    return Request(kind, bucket, key)
 
 
 def _kind_of(environ: dict[str, Any], key: str, query: dict[str, str]) -> Kind:

@@ -6,32 +6,9 @@ import unicodedata
 from functools import cache
 from pathlib import Path
 
-NUM_AWKWARD_STRINGS = 20_000
+from tokflow_tests.fuzz.texts import EMOJI, LONG, SIGNS, SPACES, SPECIALS, WORDS
 
-_FAMILY = "👩\u200d👩\u200d👧\u200d👦"
-_EMOJI = ("👍", "👍🏽", _FAMILY, "🏳️\u200d🌈", "🇩🇪🇫", "❤\ufe0f", "1\ufe0f\u20e3", "\u200d", "\ufe0f")
-_WORDS = (
-    "a", "the", "Ünïcödé", "naïve", "don't", "I'LL", "'s", "’ve", "'D", "straße", "ſ", "ﬁ", "İi",
-    "snake_case", "camelCase", "日本語", "한국어", "ภาษาไทย", "हिन्दी", "עברית", "العربية", "ꙮ",
-)  # fmt: skip
-_NUMBERS = (
-    "0", "12", "123", "1234567890", "3.14", "1,000", "٣٤٥", "१२", "½", "Ⅷ", "²", "𝟘", "１２",
-)  # fmt: skip
-_SPACES = (
-    " ", "  ", "   ", " " * 9, "\t", "\t\t", "\n", "\n\n", "\r\n", "\r\n\r\n", "\r", " \n", "\n ",
-    "\u00a0", "\u2003", "\u3000", "\u0085", "\u1680", "\u2028", "\u200b", "\ufeff", "\x0b",
-)  # fmt: skip
-_MARKS = (
-    ".", "...", "!?", "#$%", "__", "--", "—", "$", "€", "+", "^", "`", "~", "|", "\\", '"', "<|",
-    "|>", "{}", "\x00", "\x00\x00", "\x1f", "\x7f", "\ufffd", "e\u0301", "Z\u0351\u036b\u0343",
-)  # fmt: skip
-_SPECIALS = (
-    "<|endoftext|>", "<|endof", "text|>", "<|endoftext|", "</s>", "<s>", "<unk>", "[CLS]",
-    "<|im_start|>", "<|fim_prefix|>", "<|eos|>",
-)  # fmt: skip
-_RUN_OF = (
-    "a", "ab", " ", "\n", "\r\n", "\t", "1", "!", "é", "e\u0301", "\u0300", "👍", "中", "=", "\x00",
-)  # fmt: skip
+NUM_AWKWARD_STRINGS = 20_000
 
 
 @cache
@@ -43,8 +20,8 @@ def awkward_strings() -> tuple[str, ...]:
     """
     choose = random.Random("awkward")
     points = _code_points(choose)
-    runs = [piece * times for piece in _RUN_OF for times in (2, 3, 17, 300, 1_000)]
-    pools = (_EMOJI, _WORDS, _NUMBERS, _SPACES, _SPACES, _MARKS, _SPECIALS, points)
+    runs = [piece * times for piece in LONG for times in (2, 3, 17, 300, 1_000)]
+    pools = (EMOJI, WORDS, WORDS, SPACES, SPACES, SIGNS, SPECIALS, points)
     strings = ["", *points, *runs]
     while len(strings) < NUM_AWKWARD_STRINGS:
         pieces = (choose.choice(choose.choice(pools)) for _ in range(choose.randint(1, 20)))

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from tokflow_tests.fuzz.chats import add_chats, is_chat, may_be_bad
-from tokflow_tests.fuzz.exports import is_stream, random_export
+from tokflow_tests.fuzz.exports import is_stream, random_export, some
 from tokflow_tests.fuzz.model import Documents, RawFile, documents_of, form_of
 from tokflow_tests.fuzz.raw_files import FORMATS, random_file
 from tokflow_tests.fuzz.references import NAMES, Reference, open_reference
@@ -28,7 +28,8 @@ PART_NAMES = (
 )  # fmt: skip
 
 
-FORMS = ("characters", "cut", "documents", "fraction", "hash_fraction", "files")
+FORMS = ("characters", "characters", "cut", "cut", "documents", "fraction", "hash_fraction",
+         "files")  # fmt: skip
 """Of parts; cut is characters with boundary: character."""
 
 
@@ -57,16 +58,13 @@ def make_case(seed: int, folder: Path) -> Case:
     random = Random(seed)
     reference = open_reference(tokenizer_of(seed), folder)
     documents = _documents(random)
-    chats = Random(f"chats {seed}")
-    if reference.fields["kind"] == "bytes" and chats.random() < 0.3 and "join" not in documents:
-        add_chats(chats, documents)
-    _add_transform(Random(f"transform {seed}"), documents)
-    _add_limit(Random(f"limit {seed}"), documents, reference.fields["kind"])
+    is_of_bytes = reference.fields["kind"] == "bytes"
+    if is_of_bytes and random.random() < 0.3 and "join" not in documents:
+        add_chats(random, documents)
+    _add_transform(random, documents)
     files = _files(random, documents)
-    kept = Random(f"kept {seed}")
-    is_plain = all(file.records is not None for file in files) and not is_chat(documents)
-    if kept.random() < 0.2 and is_plain:
-        documents["keep_columns"] = kept.sample(documents["columns"], 1)
+    if all(file.records is not None for file in files) and not is_chat(documents):
+        documents |= some(random, 0.2, keep_columns=[[name] for name in documents["columns"]])
     columns = documents.pop("columns")
     read = {file.key: documents_of(file, documents) for file in files}
     split = _split(random, read) if random.random() < 0.85 else None
@@ -75,21 +73,20 @@ def make_case(seed: int, folder: Path) -> Case:
     tokenizer = _tokenizer(random, reference)
     packing = _packing(random)
     parts = list(split["parts"]) if split else ["train"]
-    strata = _strata(Random(f"strata {seed}"), is_total=form_of(split).endswith("fraction"))
-    undivided, parts = parts, [f"{part}.{of}" for part in parts for of in strata] or parts
-    exports = _exports(random, tokenizer, parts, read)
-    names = [*parts, *undivided] if strata else parts
-    _add_packings(Random(f"packings {seed}"), packing, exports, names)
+    strata = _strata(random, is_total=form_of(split).endswith("fraction"))
+    of_strata = [f"{part}.{of}" for part in parts for of in strata]
+    exports = _exports(random, tokenizer, of_strata or parts)
+    _add_packings(random, packing, exports, [*of_strata, *parts])
     attributes = {
         "name": "fuzz",
         "raw": {"files": "raw/**/*"},
-        **({"documents": documents} if documents else {}),
+        "documents": documents,
         "tokenizer": tokenizer,
-        **_select(Random(f"select {seed}"), sorted(read)),
+        **_select(random, sorted(read)),
         **({"strata": strata} if strata else {}),
         **({"split": split} if split else {}),
-        **({"packing": packing} if packing else {}),
-        **_shuffle(Random(f"shuffle {seed}")),
+        "packing": packing,
+        **_shuffle(random),
         "exports": exports,
     }
     return Case(
@@ -110,46 +107,38 @@ def _documents(random: Random) -> dict[str, Any]:
     config: dict[str, Any] = {"columns": columns, "quoting": "double"}  # of tsv too
     if len(columns) > 1:
         config["text"] = list(columns)
-        if random.random() < 0.5:
-            config["join"] = random.choice(("\n\n", "", " ", "\u2028é"))
+        config |= some(random, 0.5, join=("\n\n", "", " ", "\u2028é"))
     elif columns != ("text",):
         config["text"] = columns[0]
     if random.random() < 0.25:
-        config["on_bad_document"] = "reject"
-        if random.random() < 0.1:
-            config["max_rejects"] = random.choice((0, 1, 3))
-    if random.random() < 0.2:
-        limit = {"documents": random.choice((1, 2, 5)), "characters": random.choice((1, 20, 100))}
-        config["limit"] = dict(random.sample(list(limit.items()), random.choice((1, 1, 2))))
-    if random.random() < 0.3:
-        config["document_per"] = random.choice(("line", "separator", "file"))
-        if config["document_per"] == "separator":
-            config["separator"] = random.choice(("---", "\n\n", "\r\n", "aa", "é", "\n"))
+        config |= {"on_bad_document": "reject", **some(random, 0.1, max_rejects=(0, 1, 3))}
+    if random.random() < 0.25:
+        config["limit"] = _limit(random)
+    config |= some(random, 0.3, document_per=("line", "separator", "file"))
+    if config.get("document_per") == "separator":
+        config["separator"] = random.choice(("---", "\n\n", "\r\n", "aa", "é", "\n"))
     return config
 
 
-def _add_limit(random: Random, config: dict[str, Any], kind: str) -> None:
-    """Let tokens end the reading, or empty documents not count, or a limit be of all files; drawn
-    apart, as a transform."""
-    if random.random() < 0.1:
-        limit = config.setdefault("limit", {})
-        limit["tokens"] = random.choice((1, 20, 100, 1_000))
-    if "documents" in config.get("limit", {}) and random.random() < 0.3:
-        config["limit"]["count_empty"] = False
-    if config.get("limit") and random.random() < 0.3 and kind != "trained":
-        config["limit"]["scope"] = "dataset"
+def _limit(random: Random) -> dict[str, Any]:
+    """Return where the reading ends, of each file or of all; empty documents may not count."""
+    of_tokens = {"tokens": (1, 20, 100, 1_000)}
+    choices = {"documents": (1, 2, 5), "characters": (1, 20, 100), **of_tokens}
+    names = random.sample([*choices], random.choice((1, 1, 2, 3)))
+    limit = some(random, 1, **{name: choices[name] for name in names})
+    limit |= some(random, 0.3, scope=("dataset",))
+    return limit | (some(random, 0.3, count_empty=(False,)) if "documents" in limit else {})
 
 
 def _add_transform(random: Random, config: dict[str, Any]) -> None:
-    """Let a function make the documents; drawn apart, so that other cases stay as they were."""
+    """Let a function make the documents."""
     if "join" in config or random.random() < 0.8 or is_chat(config):
         return
     name = random.choice(("some", "words")) if config.get("on_bad_document") else "some"
     if isinstance(config.get("text"), list) or random.random() < 0.2:
         config["text"], name = list(config["columns"]), "joined"
     config["transform"] = f"tokflow_tests.fuzz.functions:{name}"
-    if random.random() < 0.2:
-        config["transform_version"] = random.choice((1, "b"))
+    config |= some(random, 0.2, transform_version=(1, "b"))
 
 
 def _files(random: Random, config: Mapping[str, Any]) -> list[RawFile]:
@@ -173,9 +162,6 @@ def _later(
     split: dict[str, Any] | None,
 ) -> tuple[RawFile, ...]:
     """Return the files of a second build: some gone, one new; those that a part names stay."""
-    if not is_chat(config):
-        columns = config.get("text", "text")
-        config = {"columns": (columns,) if isinstance(columns, str) else columns}
     stems = [stem for stem in STEMS if not any(file.key.startswith(stem) for file in files)]
     new = random_file(random, random.choice(stems), "jsonl", config, has_bad=False)
     kept = [file for file in files if random.random() < 0.7 or form_of(split) == "files"]
@@ -183,60 +169,42 @@ def _later(
 
 
 def _tokenizer(random: Random, reference: Reference) -> dict[str, Any]:
-    config = dict(reference.fields)
-    if random.random() < 0.2:
-        config["eos"] = "none"
-    if reference.bos_id is not None and random.random() < 0.3:
-        config["bos"] = "first"
-    if reference.special_tokens and random.random() < 0.3:
-        config["special_tokens_in_text"] = "control"
-    if random.random() < 0.2:
-        config["eos_of_empty"] = False
-    if random.random() < 0.1:
-        config["engine"] = "reference"
-    if config["kind"] == "file" and random.random() < 0.1:
-        config["bos_token"] = config["eos_token"]
+    config = {**reference.fields, **some(random, 0.2, eos=("none",), eos_of_empty=(False,))}
+    config |= some(random, 0.1, engine=("reference",))
+    if reference.bos_id is not None:
+        config |= some(random, 0.3, bos=("first",))
+    if reference.special_tokens:
+        config |= some(random, 0.3, special_tokens_in_text=("control",))
+    if config["kind"] == "file":
+        config |= some(random, 0.1, bos_token=(config["eos_token"],))
     return config
+
+
+def _rules(random: Random, *more: str) -> list[str]:
+    """Return one to three expressions about a document."""
+    rules = [f"num_chars >= {random.randrange(12)}", f"num_tokens <= {random.randrange(3, 40)}",
+             "num_bytes == num_chars", *more]  # fmt: skip
+    return random.sample(rules, random.choice((1, 1, 2, 3)))
 
 
 def _select(random: Random, keys: Sequence[str]) -> dict[str, str]:
     """Return what of one case in five is selected."""
-    if random.random() < 0.8:
-        return {}
-    rules = [f"num_chars >= {random.randrange(8)}", f"num_tokens <= {random.randrange(3, 40)}",
-             f"file != {random.choice(keys)!r}", "num_bytes == num_chars"]  # fmt: skip
-    chosen = random.sample(rules, random.choice((1, 1, 2, 3)))
-    return {"select": random.choice((" and ", " or ")).join(chosen)}
+    rules = _rules(random, f"file != {random.choice(keys)!r}")
+    return some(random, 0.2, select=[f" {joint} ".join(rules) for joint in ("and", "or")])
 
 
 def _strata(random: Random, *, is_total: bool) -> dict[str, str]:
     """Return the strata of one case in six; with `is_total` every document is in one."""
     if random.random() < 5 / 6:
         return {}
-    rules = [f"num_chars >= {random.randrange(12)}", f"num_tokens <= {random.randrange(3, 40)}",
-             "num_bytes == num_chars"]  # fmt: skip
-    chosen = random.sample(rules, random.choice((1, 2)))
-    chosen += ["True"] * (is_total or random.random() < 0.5)
+    chosen = [*_rules(random)[:2], *["True"] * (is_total or random.random() < 0.5)]
     return dict(zip(("a", "b-1", "rest"), chosen, strict=False))
 
 
 def _split(random: Random, read: Mapping[str, Documents]) -> dict[str, Any]:
     names = random.choice(PART_NAMES)
-    form = random.choice(
-        (
-            "characters",
-            "characters",
-            "cut",
-            "cut",
-            "documents",
-            "fraction",
-            "hash_fraction",
-            "files",
-        )
-    )
-    split: dict[str, Any] = {}
-    if random.random() < 0.5:
-        split["scope"] = random.choice(("file", "dataset"))
+    form = random.choice(FORMS)
+    split = some(random, 0.5, scope=("file", "dataset"))
     if form in ("fraction", "hash_fraction"):
         shares = [random.random() for _ in names]
         total = sum(shares) * random.choice((1, 1, 1.3))
@@ -297,32 +265,24 @@ def _ranges(random: Random, names: Sequence[str], unit: str, edges: list[int]) -
 
 
 def _packing(random: Random) -> dict[str, Any]:
-    config: dict[str, Any] = {
-        "strategy": random.choice(
-            ("concat", "concat", "greedy", "first_fit", "best_fit", "pool", "one_document")
-        ),
-        "sequence_length": random.choice((1, 2, 3, 4, 7, 8, 16, 16, 33, 64, 64, 200)),
+    length = random.choice((1, 2, 3, 4, 7, 8, 16, 16, 33, 64, 64, 200))
+    config = {
+        "strategy": random.choice(STRATEGIES),
+        "sequence_length": length,
+        **some(random, 0.25, label_token=(True,), overlong=("truncate", "drop"), tail=("drop",)),
+        **some(random, 0.25, truncation_side=SIDES, padding_side=SIDES, overlap=range(length)),
+        **some(random, 0.25, min_sample_length=range(1, length + 1)),
+        **some(random, 0.3, pad_id=(0, 1, 255, 256, 65_535)),
     }
-    if random.random() < 0.25:
-        config["label_token"] = True
-    if random.random() < 0.25:
-        config["overlong"] = random.choice(("truncate", "drop"))
-    if random.random() < 0.25:
-        config["truncation_side"] = random.choice(("left", "right"))
-    if random.random() < 0.25:
-        config["padding_side"] = random.choice(("left", "right"))
-    if random.random() < 0.25 and ("overlong" not in config or config["strategy"] == "concat"):
-        config["overlap"] = random.randrange(config["sequence_length"])
-    if random.random() < 0.25:
-        config["tail"] = "drop"
-    if random.random() < 0.2:
-        config["min_sample_length"] = random.randint(1, config["sequence_length"])
-    if random.random() < 0.3:
-        config["pad_id"] = random.choice((0, 1, 255, 256, 65_535))
+    if "overlong" in config and config["strategy"] != "concat":
+        config.pop("overlap", None)
     if config["strategy"] == "pool":
         config["pool_size"] = random.choice((1, 2, 5, 10_000))
     return config
 
+
+STRATEGIES = ("concat", "concat", "greedy", "first_fit", "best_fit", "pool", "one_document")
+SIDES = ("left", "right")
 
 OF_ANY_PACKING = {"label_token": False, "overlong": "split", "overlap": 0, "tail": "pad",
                   "min_sample_length": 1, "pad_id": None, "pool_size": 10_000,
@@ -351,29 +311,18 @@ def _add_packings(
 
 
 def _shuffle(random: Random) -> dict[str, Any]:
-    """Return the section of a shuffle, which a third of the cases has."""
-    choices = ({"documents": "file"}, {"sequences": True}, {"documents": "file", "sequences": True})
-    if random.random() > 0.4:
-        return {}
-    chosen = random.choice(choices)
-    if "documents" in chosen and random.random() < 0.6:
-        chosen = {**chosen, "documents": "dataset"}
-    return {"shuffle": {"seed": random.randrange(3), **chosen}}
+    """Return the section of a shuffle, which two of five cases have."""
+    orders = some(random, 0.25, documents=("file", "dataset"), sequences=(True,))
+    return {"shuffle": {"seed": random.randrange(3), **orders}} if orders else {}
 
 
 def _exports(
-    random: Random,
-    tokenizer: Mapping[str, Any],
-    parts: Sequence[str],
-    read: Mapping[str, Documents],
+    random: Random, tokenizer: Mapping[str, Any], parts: Sequence[str]
 ) -> list[dict[str, Any]]:
-    exports: list[dict[str, Any]] = []
-    for number in range(random.choice((1, 2, 2, 3))):
-        entry = random_export(random, parts=parts, has_first=_has_first(tokenizer))
-        exports.append({**entry, "name": f"{entry['format']}-{number}"})
-    return exports
-
-
-def _has_first(tokenizer: Mapping[str, Any]) -> bool:
-    """Say whether documents have what formats need that put EOS before them."""
-    return tokenizer.get("eos") != "none" or tokenizer.get("bos") == "first"
+    """Return one to three exports, of formats that put EOS before documents where they have one."""
+    has_first = tokenizer.get("eos") != "none" or tokenizer.get("bos") == "first"
+    drawn = [
+        random_export(random, parts=parts, has_first=has_first)
+        for _ in range(random.choice((1, 2, 2, 3)))
+    ]
+    return [{**entry, "name": f"{entry['format']}-{n}"} for n, entry in enumerate(drawn)]

@@ -22,7 +22,8 @@ from tokflow.pipeline.run import build_dataset
 from tokflow.tokenizers.engines import code_points
 from tokflow_tests.fuzz.cases import Case
 from tokflow_tests.fuzz.chats import is_chat
-from tokflow_tests.fuzz.check_export import ExportToCheck, check_export, check_kept
+from tokflow_tests.fuzz.check_export import check_export, check_kept
+from tokflow_tests.fuzz.check_rows import ExportToCheck
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens
 from tokflow_tests.fuzz.check_trace import check_document, check_traces
 from tokflow_tests.fuzz.difference import DifferenceError, same
@@ -268,6 +269,3 @@ def hurry() -> None:
     code_points.WHOLE_BYTES = 1_000
     os.fsync = lambda descriptor: None
     pa.set_cpu_count(1)
-
-
-__all__ = ["Checker", "DifferenceError", "Documents", "Tally", "hurry", "yaml_of"]

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import astuple
+from itertools import chain
 from random import Random
 from typing import Any
 
 from tokflow.audit.document_trace import trace_document
 from tokflow.audit.trace import trace_tokens
 from tokflow.pipeline.dataset import Dataset
-from tokflow_tests.fuzz.check_export import CheckedExport, IndexRun
+from tokflow_tests.fuzz.check_export import CheckedExport
 from tokflow_tests.fuzz.difference import same
 from tokflow_tests.fuzz.model import NONE, Piece, Pieces
 
@@ -39,10 +40,10 @@ def check_document(dataset: Dataset, export: CheckedExport, pieces: Pieces, rand
     name = f"{dataset.name}/exports/{export.made.folder.parent.name}"
     [holder] = [of for of in found.exports if of.output == name]
     runs = [
-        (part, *astuple(run))
+        (part, *run)
         for part, of_part in export.runs.items()
         for run in of_part
-        if (run.file, run.row) == document
+        if (run.raw_file, run.row) == document
     ]
     where = f"trace of {document} to {name}"
     same(where, expected=sorted(runs), found=sorted(astuple(of)[:7] for of in holder.tokens))
@@ -68,7 +69,8 @@ def _check(export: CheckedExport, part: str, start: int, stop: int) -> None:
     same(f"{where}: documents", expected=len(touched), found=len(found))
     for run, origin in zip(touched, found, strict=True):
         begin, end = max(start, run.position), min(stop, run.position + run.num_tokens)
-        piece = export.piece_of(part, run)
+        pieces = chain.from_iterable(export.made.parts[part].values())
+        piece = next(piece for piece in pieces if run.is_of(piece))
         first = run.token_in_piece + begin - run.position
         last = first + end - begin
         is_text = _of_text(export, piece)
@@ -119,6 +121,3 @@ def _characters(
     char_of_byte = [n for n, char in enumerate(piece.text) for _ in char.encode()]
     char_of_byte.append(len(piece.text))
     return char_of_byte[begin], char_of_byte[end - 1] + 1 if end > begin else char_of_byte[begin]
-
-
-__all__ = ["IndexRun", "check_document", "check_traces"]

@@ -42,39 +42,43 @@ def is_eos_first(options: Options) -> bool:
     return options["format"] == "llmc" or options.get("eos") == "first"
 
 
-def _some(random: Random, **choices: Sequence[Any]) -> Options:
-    """Return some of the options."""
-    return {
-        name: random.choice(values) for name, values in choices.items() if random.random() < 0.5
-    }
-
-
-SIZES = (1, 2, 3, 10, 100)
-
-
-PADDINGS = (True, False, "none", "longest", "max")
-
-
 def is_unpadded(options: Options) -> bool:
     """Say whether each row ends at its last token."""
     return options.get("padding") in (False, "none")
 
 
+def some(random: Random, chance: float, **choices: Sequence[Any]) -> Options:
+    """Return a value of each of the options that the chance hits."""
+    return {
+        name: random.choice(values) for name, values in choices.items() if random.random() < chance
+    }
+
+
+Draw = Callable[[Random], Options]
+
+
+def _options(*draws: Draw, **choices: Sequence[Any]) -> Draw:
+    """Return what draws half of the choices, and beside them what others draw."""
+
+    def draw(random: Random) -> Options:
+        options = some(random, 0.5, **choices)
+        for other in draws:
+            options |= other(random)
+        return options
+
+    return draw
+
+
 def _divided(random: Random) -> Options:
     """Return how many files there are, or of which size, or neither."""
-    return random.choice(
-        (
-            {},
-            {"shards": random.choice((1, 2, 3, 7, 100))},
-            {"shard_size": random.choice((1, 40, "1kB", 10_000))},
-        )
-    )
+    shards, sizes = {"shards": (1, 2, 3, 7, 100)}, {"shard_size": (1, 40, "1kB", 10_000)}
+    return some(random, 1, **random.choice((shards, sizes, {})))
 
 
 def _columns(random: Random) -> Options:
     of_tokens = ["attention_mask", "segment_ids", "position_ids", "loss_mask"]
     names = [*of_tokens, "labels", "next_loss_mask", "seq_lengths", "seq_start_id"]
-    options = {**_divided(random), **_some(random, padding=PADDINGS)}
+    options = {**_divided(random), **some(random, 0.5, padding=PADDINGS)}
     if random.random() < 0.7:
         chosen = random.sample(names, random.randrange(len(names) + 1))
         if not is_unpadded(options):
@@ -83,81 +87,45 @@ def _columns(random: Random) -> Options:
     return options
 
 
-def _npy(random: Random) -> Options:
-    if random.random() < 0.5:
-        return {"layout": "sequences", **_divided(random), **_some(random, prefix=("p", "a_b-c.d"))}
-    return {**_divided(random), **_some(random, eos=("first", "last"), prefix=("p",))}
+def _layout_of_npy(random: Random) -> Options:
+    return random.choice(({"layout": "sequences"}, some(random, 0.5, eos=("first", "last"))))
 
 
-def _lance(random: Random) -> Options:
-    return {**_divided(random), **_some(random, layout=("stream", "sequences"))}
+def _columns_of_mds(random: Random) -> Options:
+    fields = random.sample(["segment_ids", "position_ids", "loss_mask"], random.randrange(4))
+    columns = {"tokens": "token_ids", **{f"x_{name}": name for name in fields}}
+    return some(random, 0.5, columns=[columns])
 
 
-def _litdata(random: Random) -> Options:
-    options = _some(random, block_size=(1, 3, 16), compression=("none", "zstd"))
-    return {**options, **_divided(random)}
+SIZES, FLAGS = (1, 2, 3, 10, 100), (True, False)
+PADDINGS = (True, False, "none", "longest", "max")
+OF_PARQUET = {"sequences_per_group": SIZES, "compression": ("zstd", "snappy", "none")}
 
-
-def _mds(random: Random) -> Options:
-    options = _some(
-        random,
+FORMATS: dict[str, Draw] = {
+    "archai": _options(),
+    "arrow": _options(_columns, sequences_per_batch=SIZES, compression=("none", "lz4", "zstd")),
+    "bin": _options(names=({"train": "x.bin"}, {"train": "y-1.bin"})),
+    "datatrove": _divided,
+    "easydel": _options(
+        _divided, padding=PADDINGS, attention_mask=FLAGS, position_ids=FLAGS, **OF_PARQUET
+    ),
+    "hf_dataset": _options(_columns, feature_type=("List", "Sequence")),
+    "jsonl": _options(_columns, compression=("none", "gz", "zst")),
+    "lance": _options(_divided, layout=("stream", "sequences")),
+    "levanter": _options(),
+    "litdata": _options(_divided, block_size=(1, 3, 16), compression=("none", "zstd")),
+    "llmc": _options(_divided, prefix=("p", "x-1")),
+    "mds": _options(
+        _columns_of_mds,
         shard_size=(20_000, 2**20),
         compression=("none", "zstd"),
         hashes=([], ["sha1", "xxh64"]),
-    )
-    if random.random() < 0.5:
-        fields = random.sample(["segment_ids", "position_ids", "loss_mask"], random.randrange(4))
-        options["columns"] = {"tokens": "token_ids", **{f"x_{name}": name for name in fields}}
-    return options
-
-
-def _jsonl(random: Random) -> Options:
-    return {**_columns(random), **_some(random, compression=("none", "gz", "zst"))}
-
-
-def _hf_dataset(random: Random) -> Options:
-    return {**_columns(random), **_some(random, feature_type=("List", "Sequence"))}
-
-
-def _parquet(random: Random) -> Options:
-    codecs = ("zstd", "snappy", "none")
-    options = _some(random, sequences_per_group=SIZES, compression=codecs)
-    return {**_columns(random), **options}
-
-
-def _easydel(random: Random) -> Options:
-    flags = (True, False)
-    columns = _some(random, padding=PADDINGS, attention_mask=flags, position_ids=flags)
-    options = {name: of for name, of in _parquet(random).items() if name != "columns"}
-    return {**options, **columns}
-
-
-def _arrow(random: Random) -> Options:
-    codecs = ("none", "lz4", "zstd")
-    options = _some(random, sequences_per_batch=SIZES, compression=codecs)
-    return {**_columns(random), **options}
-
-
-FORMATS: dict[str, Callable[[Random], Options]] = {
-    "archai": lambda random: {},
-    "arrow": _arrow,
-    "bin": lambda random: _some(random, names=({"train": "x.bin"}, {"train": "y-1.bin"})),
-    "datatrove": _divided,
-    "easydel": _easydel,
-    "hf_dataset": _hf_dataset,
-    "jsonl": _jsonl,
-    "lance": _lance,
-    "levanter": lambda random: {},
-    "litdata": _litdata,
-    "llmc": lambda random: {**_divided(random), **_some(random, prefix=("p", "x-1"))},
-    "mds": _mds,
-    "megatron": lambda random: _some(
-        random, prefix=("p",), key=("text", "a-b"), dtype=("auto", "int32")
     ),
+    "megatron": _options(prefix=("p",), key=("text", "a-b"), dtype=("auto", "int32")),
     "modalities": _divided,
-    "npy": _npy,
+    "npy": _options(_divided, _layout_of_npy, prefix=("p", "a_b-c.d")),
     "olmo": _divided,
-    "parquet": _parquet,
-    "pickle": lambda random: {**_divided(random), **_some(random, pad_id=(-100, 0, 7))},
-    "webdataset": lambda random: {**_divided(random), **_some(random, compression=("gz", "none"))},
+    "parquet": _options(_columns, **OF_PARQUET),
+    "pickle": _options(_divided, pad_id=(-100, 0, 7)),
+    "webdataset": _options(_divided, compression=("gz", "none")),
 }

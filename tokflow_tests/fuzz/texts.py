@@ -32,22 +32,31 @@ CONTROLS = (range(0x20), range(0x7F, 0xA0), range(0xFFF9, 0xFFFE), range(0xE0000
 WORDS = (
     "the", "a", "and", "don't", "I'LL", "we've", "'s", "’re", "ſ", "naïve", "Straße", "ﬁn", "İ",
     "snake_case", "camelCaseHTTP", "def f(x):", "return", "http://a.b/c?d=1&e=%20", "日本語",
-    "한국어", "ภาษาไทย", "हिन्दी", "עברית", "العربية", "1,000.50", "3.14e-10", "0xFF", "½", "²",
+    "한국어", "ภาษาไทย", "हिन्दी", "עברית", "العربية", "Ünïcödé", "'D", "ꙮ", "1,000.50", "3.14e-10",
+    "0xFF", "0", "123", "1234567890", "½", "²", "٣٤٥", "१२", "Ⅷ", "𝟘", "１２",
 )  # fmt: skip
 SPACES = (
     " ", "  ", "   ", " " * 9, "\t", "\n", "\n\n", "\r\n", "\r\n\r\n", "\r", " \n", "\n ", "\u00a0",
     "\u2003", "\u3000", "\u0085", "\u1680", "\u2028", "\u2029", "\u200b", "\u200d", "\ufeff",
+    "\x0b",
 )  # fmt: skip
 SIGNS = (
     ".", "...", "!?", "#$%", "__", "--", "—", "$", "€", "+", "^", "`", "~", "|", "\\", '"', "'",
-    ",", "<|", "|>", "{}", "[]", "/", "//\n", "\x00", "\x00\x00", "\ufffd", "\ufffd\ufffd",
-    "\uffff", "👍🏽", "👩\u200d👩\u200d👧", "🇩🇪🇫", "❤\ufe0f", "1\ufe0f\u20e3", "e\u0301",
-    "\u202e", "\ue000", "\U0010ffff",
+    ",", "<|", "|>", "{}", "[]", "/", "//\n", "\x00", "\x00\x00", "\x1f", "\x7f", "\ufffd",
+    "\ufffd\ufffd", "\uffff", "e\u0301", "Z\u0351\u036b\u0343", "\u202e", "\ue000", "\U0010ffff",
+)  # fmt: skip
+EMOJI = (
+    "👍", "👍🏽", "👩\u200d👩\u200d👧\u200d👦", "🏳️\u200d🌈", "🇩🇪🇫", "❤\ufe0f", "1\ufe0f\u20e3",
+    "\ufe0f",
 )  # fmt: skip
 SPECIALS = (
     "<|endoftext|>", "<|bos|>", "<|im_end|>", "<tool>", "<|endof", "text|>", "<|endoftext|",
-    "<eos>", "<|endofprompt|>", "<|fim_prefix|>", "</s>",
+    "<eos>", "<|endofprompt|>", "<|fim_prefix|>", "</s>", "<s>", "<unk>", "[CLS]",
 )  # fmt: skip
+LONG = (
+    " ", "\n", "\r\n", "\t", "a", "ab", "1", "!", "=", "é", "e\u0301", "\u0300", "中", "👍", "\x00",
+)  # fmt: skip
+"""Pieces of very long words and runs."""
 
 
 def random_text(random: Random) -> str:
@@ -67,10 +76,8 @@ def random_text(random: Random) -> str:
 
 def _run(random: Random) -> str:
     """Return a very long word, or a very long run of spaces or of anything."""
-    piece = random.choice(
-        (" ", "\n", "\r\n", "\t", "a", "ab", "1", "!", "=", "é", "中", "👍", "\x00")
-    )
-    return piece * random.choice((2, 17, 100, 300, 1_000)) + random.choice(("", " end", "\n"))
+    times = random.choice((2, 17, 100, 300, 1_000))
+    return random.choice(LONG) * times + random.choice(("", " end", "\n"))
 
 
 def _of(ranges: tuple[range, ...], random: Random) -> str:
@@ -96,7 +103,7 @@ def _new_beside_old(random: Random) -> str:
 _KINDS = {
     lambda random: random.choice(WORDS): 6,
     lambda random: random.choice(SPACES): 6,
-    lambda random: random.choice(SIGNS): 3,
+    lambda random: random.choice((*SIGNS, *EMOJI)): 3,
     lambda random: random.choice(SPECIALS): 1,
     lambda random: _of(OLD_LETTERS, random): 4,
     lambda random: _of(NUMBERS, random): 2,
