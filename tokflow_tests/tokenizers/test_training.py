@@ -187,7 +187,7 @@ def test_a_pattern_trains_as_the_tokenizers_library_trains_with_it(pattern: str,
         tmp_path,
         some_texts()[:2_000],
         kind="trained",
-        special_tokens=["end"],
+        special_tokens=["qed"],
         vocab_size=701,
         pattern=pattern,
     )
