@@ -23,9 +23,9 @@ import numpy as np
 from benchmarks.peer_programs import ENVIRONMENTS
 from benchmarks.process import measure
 from benchmarks.programs import GPT2, ROOT
+from tokflow.tokenizers import BYTE_LETTERS, GPT2_REGEX, PATTERNS
 from tokflow.tokenizers.engines.code_points import CONTEXTS, RANGES, write_crossing_tokenizer
 from tokflow.tokenizers.engines.gate import AWKWARD_STRINGS
-from tokflow.tokenizers.patterns import BYTE_LETTERS, GPT2_REGEX, PATTERNS
 from tokflow.tokenizers.tokenizer import write_ranks
 from tokflow_tests.vocabularies import byte_level_fields, fields_of, openai_pattern, write_json
 

@@ -21,7 +21,7 @@ from tokflow.pipeline.declared import load_datasets, make_dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_output
-from tokflow.tokenizers.patterns import special_token_fields
+from tokflow.tokenizers import special_token_fields
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 

@@ -21,8 +21,8 @@ from tokflow.store.tables import to_arrow, to_numpy, to_texts
 from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokens import positions_of_runs
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.token_source import positions_of_runs
 
 LENGTHS = (13, 8)
 """Tokens of an n-gram: of most texts, and of those that are shorter than SHORT_TOKENS."""

@@ -27,11 +27,11 @@ from tokflow.tokenizers.chat.renderer import Renderer, open_renderer
 from tokflow.tokenizers.engines import Encoded, ReferenceEngine
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, in_text_of
+from tokflow.tokens import TokenSource
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.loss_mask import TokenChars, TokenPlaces, places_of
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import text_hashes
-from tokflow.tokens.token_source import TokenSource
 
 TOKENS_AT_ONCE = 2**22
 

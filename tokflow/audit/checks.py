@@ -34,9 +34,9 @@ from tokflow.split.stage import SPLIT
 from tokflow.store.integrity import once_more, raise_damage
 from tokflow.store.remembered import CheckMemory, try_to_write_verdict
 from tokflow.store.tables import to_numpy
+from tokflow.tokens import positions_of_runs
 from tokflow.tokens.shard_files import hashes_as_array
 from tokflow.tokens.stage import TOKENS
-from tokflow.tokens.token_source import positions_of_runs
 
 SAMPLED_FILES = 4
 """Files of a run that are compared with the reference: opening it takes up to a second each."""

@@ -18,9 +18,9 @@ from tokflow.split.spans import SPAN_COLUMNS, SPANS_NAME, PartSpans, Split
 from tokflow.store.integrity import check_files
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import repeated, to_arrow, to_numpy
+from tokflow.tokens import TokenSource
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME
-from tokflow.tokens.token_source import TokenSource
 
 CutChars: TypeAlias = dict[tuple[int, int], int]
 """Characters of each span of cut documents, by document and first character."""

@@ -29,10 +29,10 @@ from tokflow.shown import size
 from tokflow.store.integrity import Reading
 from tokflow.store.store import Store
 from tokflow.store.tables import text_buffers
+from tokflow.tokenizers import describe_splitting
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines.gate import GatedEngine
-from tokflow.tokenizers.patterns import describe_splitting
 from tokflow.tokenizers.tokenizer import (
     Encoding,
     Tokenizer,

@@ -19,9 +19,9 @@ from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
 from tokflow.store.store import StoredOutput
 from tokflow.store.streams import HashedWriter
+from tokflow.tokens import TokenSource, mapped
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import TOKENS_NAME, segment_name
-from tokflow.tokens.token_source import TokenSource, mapped
 
 MOST_PARTITIONS = 64
 """Partitions whose tokens are copied ahead: of many each is small, and takes its time otherwise."""

@@ -18,11 +18,11 @@ from tokflow.exports.index import damage_named, damaged_file
 from tokflow.exports.options import PartRows
 from tokflow.exports.part import FileFacts, Part
 from tokflow.exports.token_files import batches_of_documents
+from tokflow.pools.machine import in_order
 from tokflow.store.config import Config
 from tokflow.store.listed_files import Stamp
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import offsets_of, to_arrow
-from tokflow.tokens.prefetch import in_order
 
 Arrays = dict[str, npt.NDArray[Any]]
 

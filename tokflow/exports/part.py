@@ -28,7 +28,7 @@ from tokflow.split.permutation import ExportOrder
 from tokflow.split.spans import Split
 from tokflow.store.manifest import FileEntry, joined_digest
 from tokflow.store.tables import offsets_of
-from tokflow.tokens.token_source import taken_in_batches
+from tokflow.tokens import taken_in_batches
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from tokflow.split.permutation import Permutation
 from tokflow.split.spans import Split
 from tokflow.store.store import InStore
 from tokflow.store.tables import Columns, offsets_of, to_arrow, to_numpy
-from tokflow.tokens.token_source import positions_of_runs
+from tokflow.tokens import positions_of_runs
 
 FILL_COLUMNS = ("sequence", "num_tokens")
 """The columns of segments that tell how full each sequence is."""

@@ -23,8 +23,8 @@ from tokflow.split.permutation import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.integrity import clear_when_damaged, is_compared
 from tokflow.store.tables import Columns, offsets_of, to_numpy
+from tokflow.tokens import TokenSource
 from tokflow.tokens.shard import Origins
-from tokflow.tokens.token_source import TokenSource
 
 DOCUMENTS_AT_ONCE = 2**20
 

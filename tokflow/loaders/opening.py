@@ -26,9 +26,9 @@ from tokflow.store.integrity import Stored
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
 from tokflow.store.tables import offsets_of, read_table, to_numpy
+from tokflow.tokens import read_ahead
 from tokflow.tokens.shard import TokenShard, is_shard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
-from tokflow.tokens.token_source import read_ahead
 
 KEPT_BYTES = 2**28
 """Decoded fields that a source keeps."""

@@ -21,7 +21,7 @@ from tokflow.loaders.opening import (
 )
 from tokflow.loaders.samples import Batch, FilesOf, Numbers, copied, empty, grouped
 from tokflow.sequences.config import PackingConfig
-from tokflow.tokens.token_source import positions_of_runs
+from tokflow.tokens import positions_of_runs
 
 
 def open_packed_rows(opening: Opening) -> "PackedRows":

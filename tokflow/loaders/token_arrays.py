@@ -14,7 +14,7 @@ from tokflow.exports.format import of_dtype
 from tokflow.loaders.opening import KeptPortions, Stream, find_part, lost, open_stream
 from tokflow.loaders.samples import Numbers, grouped, picked
 from tokflow.store.store import StoredOutput
-from tokflow.tokens.token_source import SHORT_RUN, positions_of_runs
+from tokflow.tokens import SHORT_RUN, positions_of_runs
 
 
 def open_tokens(path: str | Path | StoredOutput, part: str | None = None) -> "TokenArray":

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import one_array, read_table, to_numpy
+from tokflow.tokens import TokenSource
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.token_source import TokenSource
 
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]

@@ -16,8 +16,8 @@ from tokflow.store.store import StoredOutput
 from tokflow.store.tables import make_table, offsets_of, one_array, read_table, to_arrow, to_numpy
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokens import positions_of_runs
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.token_source import positions_of_runs
 
 PAIRS_NAME = "pairs.parquet"
 PAIRS_SCHEMA = pa.schema(

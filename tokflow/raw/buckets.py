@@ -190,10 +190,7 @@ class StoredObject:
 
 
 def find_objects(
-    url_of: Callable[[str], str],
-    versions: dict[str, Validator],
-    folder: str,
-    below: Sequence[str],
+    url_of: Callable[[str], str], versions: dict[str, Validator], folder: str, below: Sequence[str]
 ) -> Matches:
     """Return what matches below `folder`; the versions that are listed are put into `versions`."""
     url = url_of(folder)

@@ -238,10 +238,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def open_folders(
-    matches: Matches,
-    *,
-    list_below: Callable[[str], Matches],
-    are_entered: bool,
+    matches: Matches, *, list_below: Callable[[str], Matches], are_entered: bool
 ) -> Matches:
     """Return `matches` with the files that its folders stand for in place of the folders.
 

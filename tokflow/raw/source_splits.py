@@ -121,11 +121,7 @@ def folder_matches(folder: str, config: RawConfig) -> tuple[globs.Matches, dict[
 
 
 def _asked(
-    splits: SourceSplits,
-    config: RawConfig,
-    folder: str,
-    where: str,
-    of_hub: Mapping[str, HubFile],
+    splits: SourceSplits, config: RawConfig, folder: str, where: str, of_hub: Mapping[str, HubFile]
 ) -> tuple[globs.Matches, dict[str, Origin]]:
     """Return the files of the splits asked for, by their paths, which begin with `folder`."""
     origins: dict[str, Origin] = {}
@@ -152,11 +148,7 @@ def _asked(
 
 
 def find_splits(
-    paths: Iterable[str],
-    card: Mapping[str, Any],
-    config: str | None,
-    *,
-    where: str,
+    paths: Iterable[str], card: Mapping[str, Any], config: str | None, *, where: str
 ) -> SourceSplits:
     """Return the files of each split of a config, of those at `paths`.
 

@@ -39,8 +39,8 @@ from tokflow.store.tables import (
     to_texts,
 )
 from tokflow.strata.stage import NO_STRATUM, Strata, divided
+from tokflow.tokens import TokenSource, positions_of_runs
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.token_source import TokenSource, positions_of_runs
 
 SPLIT_VERSION = 3
 """Raised when the same input would give other bytes."""

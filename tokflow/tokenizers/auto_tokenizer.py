@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import TokenizerError, shortened
-from tokflow.tokenizers import vocabulary
+from tokflow.tokenizers import describe_splitting, flat_steps, vocabulary
 from tokflow.tokenizers.engines.hugging_face import (
     JsonTokenizer,
     load_pretrained,
     load_tokenizer_json,
 )
-from tokflow.tokenizers.patterns import describe_splitting, flat_steps
 from tokflow.tokenizers.tokenizer import END_OF_TEXT, scan_tokenizer_json
 
 STEPS_OF_CLASSES = {

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import TokenizerError, nearest, shortened
+from tokflow.tokenizers import GPT2, GPT2_REGEX, PATTERNS
 from tokflow.tokenizers.engines.gate import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.hugging_face import load_pretrained, without_advice
 from tokflow.tokenizers.engines.reference import MODEL_NAME, SPACE, load_processor
-from tokflow.tokenizers.patterns import GPT2, GPT2_REGEX, PATTERNS
 from tokflow.tokenizers.tokenizer import GENERATION_NAME, read_ranks, write_encoding
 from tokflow.tokenizers.vocabulary import (
     ADDED_TOKENS_NAME,

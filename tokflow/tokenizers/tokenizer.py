@@ -19,8 +19,8 @@ from tokflow.store.manifest import FileEntry, Manifest, Recipe, damaged
 from tokflow.store.remembered import read_verdict
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.urls import is_url
+from tokflow.tokenizers import check_pattern
 from tokflow.tokenizers.engines import InText
-from tokflow.tokenizers.patterns import check_pattern
 
 Kind = Literal["trained", "bytes", "tiktoken", "huggingface", "file", "sentencepiece"]
 

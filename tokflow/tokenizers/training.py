@@ -14,7 +14,13 @@ from tokflow.errors import TokenizerError
 from tokflow.pools.pool import Advance
 from tokflow.raw import RawFile
 from tokflow.store.tables import text_buffers
-from tokflow.tokenizers import patterns
+from tokflow.tokenizers import (
+    BYTE_LETTERS,
+    GPT2,
+    byte_level_model,
+    pre_tokenizer_fields,
+    special_token_fields,
+)
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines import panics_as_errors
 from tokflow.tokenizers.engines.hugging_face import is_version_1, not_in_version_1
@@ -60,7 +66,7 @@ def train_tokenizer(
 
 
 def _trainer(pattern: str) -> str:
-    return "gigatoken" if pattern == patterns.GPT2 else "tokenizers"
+    return "gigatoken" if pattern == GPT2 else "tokenizers"
 
 
 def _write_text(
@@ -114,7 +120,7 @@ def _tokenizer_json(
     merges: Sequence[tuple[bytes, bytes]], special_tokens: Sequence[str], pattern: str
 ) -> dict[str, Any]:
     """Return the fields of a tokenizer.json: byte-level BPE with a split pattern."""
-    model = patterns.byte_level_model(merges)
+    model = byte_level_model(merges)
     vocab = model["vocab"]
     if taken := [name for name in special_tokens if name in vocab]:
         raise TokenizerError(
@@ -125,10 +131,9 @@ def _tokenizer_json(
         )
     fields: dict[str, Any] = json.loads(_EMPTY_TOKENIZER)
     fields["added_tokens"] = [
-        patterns.special_token_fields(name, len(vocab) + index)
-        for index, name in enumerate(special_tokens)
+        special_token_fields(name, len(vocab) + index) for index, name in enumerate(special_tokens)
     ]
-    fields["pre_tokenizer"] = patterns.pre_tokenizer_fields(pattern)
+    fields["pre_tokenizer"] = pre_tokenizer_fields(pattern)
     fields["model"] |= model
     return fields
 
@@ -180,6 +185,6 @@ def _train_tokenizers(text: Path, num_merges: int, pattern: str) -> list[tuple[b
         show_progress=False,
     )
     tokenizer.train_from_iterator(documents(), trainer)
-    byte_of = {letter: byte for byte, letter in enumerate(patterns.BYTE_LETTERS)}.__getitem__
+    byte_of = {letter: byte for byte, letter in enumerate(BYTE_LETTERS)}.__getitem__
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     return [(bytes(map(byte_of, left)), bytes(map(byte_of, right))) for left, right in merges]

@@ -12,6 +12,7 @@ import msgspec
 
 from tokflow.errors import TokenizerError
 from tokflow.store.integrity import clear_when_damaged
+from tokflow.tokenizers import BYTE_LETTERS, flat_steps
 from tokflow.tokenizers.engines.hugging_face import (
     holds_code,
     load_pretrained,
@@ -19,7 +20,6 @@ from tokflow.tokenizers.engines.hugging_face import (
     special_tokens,
 )
 from tokflow.tokenizers.engines.reference import MODEL_NAME, SPACE, control_symbols, load_processor
-from tokflow.tokenizers.patterns import BYTE_LETTERS, flat_steps
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
     END_OF_TEXT,

@@ -17,12 +17,12 @@ from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.documents.source import Encode
 from tokflow.errors import BadDocumentError
 from tokflow.store.tables import text_buffers, to_texts
+from tokflow.tokenizers import BYTE_LETTERS, flat_steps
 from tokflow.tokenizers.chat.renderer import Renderer
 from tokflow.tokenizers.engines import InText, any_of
 from tokflow.tokenizers.engines.gate import GatedEngine, open_engine
 from tokflow.tokenizers.engines.hugging_face import JsonTokenizer, load_tokenizer_json
 from tokflow.tokenizers.engines.reference import MODEL_NAME, load_processor
-from tokflow.tokenizers.patterns import BYTE_LETTERS, flat_steps
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, in_text_of, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import id_of_unknown
 from tokflow.tokens.chat import ChatEncoder

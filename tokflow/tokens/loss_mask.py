@@ -16,10 +16,10 @@ from tokflow.documents import Spans
 from tokflow.errors import TokenizerError
 from tokflow.store.integrity import clear_when_damaged
 from tokflow.store.tables import offsets_of, text_buffers, to_arrow
+from tokflow.tokenizers import flat_steps
 from tokflow.tokenizers.engines import Encoded, InText, encoded_from_lists
 from tokflow.tokenizers.engines.hugging_face import load_tokenizer_json
 from tokflow.tokenizers.engines.reference import MODEL_NAME, SentencePieceEngine
-from tokflow.tokenizers.patterns import flat_steps
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import read_config, token_bytes
 

@@ -19,9 +19,8 @@ from tokflow.store.tables import read_table, repeated, to_arrow, to_numpy, to_te
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.chat.template import stop_tokens
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens import shard_files
+from tokflow.tokens import TokenSource, mapped, shard_files
 from tokflow.tokens.loss_mask import TokenBatch
-from tokflow.tokens.token_source import TokenSource, mapped
 
 TOKENS_VERSION = 5
 """Raised when the same input would give other bytes."""

@@ -19,6 +19,7 @@ from tokflow.documents import (
     kind_of_files,
     ranges,
 )
+from tokflow.pools.machine import in_order, read_ahead
 from tokflow.pools.pool import Advance
 from tokflow.raw import RawPartition
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, Writer
@@ -30,7 +31,6 @@ from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.loss_mask import TokenBatch
-from tokflow.tokens.prefetch import in_order, read_ahead
 from tokflow.tokens.shard import TokenShard, tokens_recipe
 from tokflow.tokens.shard_files import (
     LOSS_MASK_NAME,

@@ -20,7 +20,7 @@ from tokflow.sequences.packing import (
     pack_tails,
 )
 from tokflow.sequences.segments import SpanMask
-from tokflow.tokens.token_source import TokenSource
+from tokflow.tokens import TokenSource
 from tokflow_tests.fuzz import packing as plain
 from tokflow_tests.outputs import int64
 from tokflow_tests.sequences.test_packing import Token, columns, lengths_of_rows

@@ -13,7 +13,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.sequences.packing import PackingConfig, Segments, pack_spans, pack_tails
 from tokflow.sequences.segments import NO_MASK, FileSequences, SpanMask, fill_sequences
-from tokflow.tokens.token_source import TokenSource
+from tokflow.tokens import TokenSource
 from tokflow_tests.chats import chat, chat_dataset
 from tokflow_tests.outputs import content, int64, parts, rows_of
 from tokflow_tests.sequences.test_packing_properties import whole_spans

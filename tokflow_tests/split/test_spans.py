@@ -12,7 +12,7 @@ from tokflow.split.spans import Split
 from tokflow.store.integrity import Reading
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines.reference import open_reference
-from tokflow.tokens.token_source import TokenSource, mapped, taken_in_batches
+from tokflow.tokens import TokenSource, mapped, taken_in_batches
 from tokflow_tests.disks import flip
 from tokflow_tests.outputs import int64
 from tokflow_tests.tiny import build, declare, ids

@@ -11,10 +11,10 @@ import pytest
 
 from tokflow.errors import TokenizerError
 from tokflow.store.tables import to_texts
+from tokflow.tokenizers import pre_tokenizer_fields
 from tokflow.tokenizers.auto_tokenizer import OF_END_OF_TEXT, check_added_tokens, describe_rebuilt
 from tokflow.tokenizers.engines.gate import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.hugging_face import load_pretrained, load_tokenizer_json
-from tokflow.tokenizers.patterns import pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import END_OF_TEXT
 from tokflow.tokenizers.vocabulary import names_of_roles
 from tokflow_tests.chats import END, START, byte_level_json, save_chat_tokenizer

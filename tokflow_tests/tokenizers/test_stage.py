@@ -15,12 +15,11 @@ from tokflow.errors import TokenizerError
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.store.manifest import read_manifest
-from tokflow.tokenizers import hub
+from tokflow.tokenizers import PATTERNS, hub
 from tokflow.tokenizers.engines.gate import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.hugging_face import load_pretrained
 from tokflow.tokenizers.engines.reference import open_tiktoken
 from tokflow.tokenizers.hub import download_tokenizer
-from tokflow.tokenizers.patterns import PATTERNS
 from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import of_tiktoken, train_model

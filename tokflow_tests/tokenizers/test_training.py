@@ -14,9 +14,8 @@ from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.store.manifest import read_manifest
-from tokflow.tokenizers import training
+from tokflow.tokenizers import PATTERNS, pre_tokenizer_fields, training
 from tokflow.tokenizers.engines.gate import open_engine
-from tokflow.tokenizers.patterns import PATTERNS, pre_tokenizer_fields
 from tokflow.tokenizers.stage import tokenizer_source
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 from tokflow.tokenizers.training import SEPARATOR, train_tokenizer

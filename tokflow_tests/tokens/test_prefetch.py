@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tokflow.tokens import token_source
-from tokflow.tokens.prefetch import in_order, read_ahead
-from tokflow.tokens.token_source import TokenSource
+from tokflow import tokens
+from tokflow.pools.machine import in_order, read_ahead
+from tokflow.tokens import TokenSource
 from tokflow_tests.outputs import int64
 from tokflow_tests.waiting import wait_until
 
@@ -177,7 +177,7 @@ def test_tokens_of_one_file_are_not_copied():
 def test_many_short_runs_in_any_order_are_read_as_few(
     runs_at_once: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(token_source, "RUNS_AT_ONCE", runs_at_once)
+    monkeypatch.setattr(tokens, "RUNS_AT_ONCE", runs_at_once)
     choose = np.random.default_rng(0)
     whole = np.arange(1000)
     source = TokenSource(tuple(np.split(whole, [0, 10, 11, 11, 400, 1000])))  # three of no tokens

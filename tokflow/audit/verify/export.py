@@ -18,7 +18,7 @@ from tokflow.sequences.segments import Sequences
 from tokflow.store.listed_files import BESIDE, is_as_written
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_part, to_numpy
-from tokflow.tokens.token_source import TokenSource
+from tokflow.tokens import TokenSource
 
 NAMES = {
     "token_ids": "token",

@@ -17,11 +17,11 @@ from tokflow.tokenizers.engines import Engine, InText, ReferenceEngine
 from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokenizers.engines.reference import open_reference, reference_change
 from tokflow.tokenizers.tokenizer import Encoding, in_text_of
+from tokflow.tokens import TokenSource
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.loss_mask import add_bos_eos
 from tokflow.tokens.shard import TokenShard, with_tokens_of
 from tokflow.tokens.shard_files import text_hashes
-from tokflow.tokens.token_source import TokenSource
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
 """Kinds of tokenizers whose decoded tokens are the very text; the rest can normalise it."""

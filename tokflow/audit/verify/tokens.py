@@ -12,6 +12,7 @@ from tokflow.errors import TokflowError, UntrustedCodeError
 from tokflow.store.tables import to_numpy, to_texts
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, check_content
+from tokflow.tokens import TokenSource
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import (
     DOCUMENTS_NAME,
@@ -22,7 +23,6 @@ from tokflow.tokens.shard_files import (
     TOKENS_NAME,
     rejects_in,
 )
-from tokflow.tokens.token_source import TokenSource
 
 TOKENS_AT_ONCE = 1_000_000
 """Token ids looked at together, so that memory does not grow with the output."""

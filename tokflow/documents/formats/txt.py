@@ -303,27 +303,39 @@ def cut_records(
 def _elements(
     blocks: Iterable[bytes], path: Path, max_bytes: int, byte_offset: int
 ) -> Iterator[LineBatch]:
-    """Yield the elements that end in each block. Raises: BadContentError."""
-    decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
-    held, enough, line, state = "", 0, 1, "before"
-    # The most bytes of an element that ends no file: twice those of a document, and no more than
-    # memory has room for, of which Python's json takes some 17 times as many.
+    """Yield the elements that end in each block; one that is too large alone, without its bytes.
+
+    Raises: BadContentError.
+    """
+    lines, places = list[bytes](), list[Place]()
     most = min(2 * max_bytes, ELEMENT_BYTES)
+    for element, place in _find_elements(blocks, path, most, byte_offset):
+        if element is not None and len(element) <= max_bytes:
+            lines.append(element)
+            places.append(place)
+            continue
+        yield LineBatch(b"", 0, 0, lines, [], known_places=places)
+        lines, places = [], []
+        if element is not None:
+            yield LineBatch(b"", 0, 0, [], [], is_too_large=True, known_places=[place])
+
+
+def _find_elements(
+    blocks: Iterable[bytes], path: Path, most: int, byte_offset: int
+) -> Iterator[tuple[bytes | None, Place]]:
+    """Yield the elements of an array, each with its place; None behind those that end in a block.
+
+    `most`: bytes of an element that ends no file; twice those of a document, and no more than
+    memory has room for, of which Python's json takes some 17 times as many.
+    """
+    decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
     beyond = f"an element of more than {most:,} bytes, which is not read"
-
-    def not_whole(found: str) -> BadContentError:
-        return BadContentError(
-            where=f"{path}, line {line:,}",
-            expected="one JSON array from the beginning of the file to its end",
-            found=found,
-            remedy="download or make the file again",
-        )
-
+    held, enough, line, state = "", 0, 1, "before"
     for block in chain(blocks, [None]):
         held += decode(block or b"", block is None)
         if block is not None and len(held) < enough:
             continue
-        lines, places, done = list[bytes](), list[Place](), 0
+        done = 0
         while state != "behind" and (value := _VALUE.search(held, done)) is not None:
             start, end = value.span()
             line += held.count("\n", done, start)
@@ -333,30 +345,34 @@ def _elements(
                 if state == "in" and value[0] != "]" and (end := _end_of_element(held, start)) == 0:
                     break
             except ValueError as error:
-                raise not_whole(str(error)) from None
-            element, place, done = _encoded(held[start:end]), (line, byte_offset), end
+                raise _not_whole(path, line, str(error)) from None
+            element, done = _encoded(held[start:end]), end
             if state == "before" or value[0] == "]":
                 state = "in" if state == "before" else "behind"
-            elif len(element) <= max_bytes:
-                lines.append(element)
-                places.append(place)
             elif len(element) > most:
-                raise not_whole(beyond)
+                raise _not_whole(path, line, beyond)
             else:
-                yield LineBatch(b"", 0, 0, lines, [], known_places=places)
-                yield LineBatch(b"", 0, 0, [], [], is_too_large=True, known_places=[place])
-                lines, places = [], []
+                yield element, (line, byte_offset)
             line, byte_offset = line + element.count(b"\n"), byte_offset + len(element)
-        yield LineBatch(b"", 0, 0, lines, [], known_places=places)
+        yield None, (line, byte_offset)
         held = held[done:]
         rest = held.strip(_BLANKS)
         if state == "behind" and rest:
-            raise not_whole(f"{excerpt(_encoded(rest))} after its end")
+            raise _not_whole(path, line, f"{excerpt(_encoded(rest))} after its end")
         if len(rest) > most:
-            raise not_whole(beyond)
+            raise _not_whole(path, line, beyond)
         enough = 2 * len(held)  # looked at again when it has doubled
     if state != "behind":
-        raise not_whole("the end of the file in it")
+        raise _not_whole(path, line, "the end of the file in it")
+
+
+def _not_whole(path: Path, line: int, found: str) -> BadContentError:
+    return BadContentError(
+        where=f"{path}, line {line:,}",
+        expected="one JSON array from the beginning of the file to its end",
+        found=found,
+        remedy="download or make the file again",
+    )
 
 
 def _end_of_element(held: str, start: int) -> int:

@@ -30,10 +30,10 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, damaged_file
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.token_files import cut_by_documents, write_numbers
+from tokflow.pools.machine import in_order
 from tokflow.store.config import Size
 from tokflow.store.requests import AT_ONCE
 from tokflow.store.tables import offsets_of
-from tokflow.tokens.prefetch import in_order
 
 HEADER = struct.Struct("<QI")
 

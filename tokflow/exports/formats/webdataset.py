@@ -36,9 +36,9 @@ from tokflow.exports import Arrays, Export, FileFacts, Format, Layout, Part, Por
 from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.table_files import Located
 from tokflow.exports.token_files import files_of, open_hashed, sequences_within
+from tokflow.pools.machine import in_order
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Size
-from tokflow.tokens.prefetch import in_order
 
 TOKENS_AT_ONCE = 500_000
 """Made into members at one go, by each of two threads; read at one go."""

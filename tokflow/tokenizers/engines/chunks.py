@@ -26,9 +26,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.store.tables import offsets_of, text_buffers, texts_of
+from tokflow.tokenizers import flat_steps
 from tokflow.tokenizers.engines import Encoded, Engine, InText
 from tokflow.tokenizers.engines.reference import MODEL_NAME
-from tokflow.tokenizers.patterns import flat_steps
 from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, scan_tokenizer_json
 
 

@@ -26,11 +26,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.store.tables import offsets_of, text_buffers, to_arrow, to_texts
+from tokflow.tokenizers import byte_level_model
 from tokflow.tokenizers.engines import Encoded, Engine
 from tokflow.tokenizers.engines.chunks import CutRule
 from tokflow.tokenizers.engines.fast import GigatokenEngine, open_gigatoken
 from tokflow.tokenizers.engines.reference import open_reference
-from tokflow.tokenizers.patterns import byte_level_model
 from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json, write_ranks
 
 COMPARED = {"gigatoken": "0.10.0", "tiktoken": "0.14.0", "tokenizers": "0.23.3"}

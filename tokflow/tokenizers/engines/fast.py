@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from tokflow.pools.machine import num_cores
 from tokflow.store.tables import text_buffers
+from tokflow.tokenizers import flat_steps, special_token_fields
 from tokflow.tokenizers.engines import Encoded, InText, encoded_from_lists
 from tokflow.tokenizers.engines.reference import MODEL_NAME
-from tokflow.tokenizers.patterns import flat_steps, special_token_fields
 from tokflow.tokenizers.tokenizer import RANKS_NAME, Tokenizer, read_encoding, scan_tokenizer_json
 
 CACHE_BUDGET_BYTES = 200_000_000

@@ -19,9 +19,9 @@ from tokflow.store.integrity import clear_when_damaged
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import text_buffers, to_texts
 from tokflow.store.versions import installed_version, newest_change
+from tokflow.tokenizers import GPT2, GPT2_REGEX, byte_level_model, pre_tokenizer_fields
 from tokflow.tokenizers.engines import Encoded, InText, ReferenceEngine, any_of, encoded_from_lists
 from tokflow.tokenizers.engines.hugging_face import TransformersEngine, load_tokenizer_json
-from tokflow.tokenizers.patterns import GPT2, GPT2_REGEX, byte_level_model, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
     RANKS_NAME,

@@ -12,6 +12,7 @@ import tokenizers
 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.store.tables import to_texts
+from tokflow.tokenizers import BYTE_LETTERS, PATTERNS, pre_tokenizer_fields
 from tokflow.tokenizers.engines import chunks, code_points, fast
 from tokflow.tokenizers.engines.chunks import find_cut_rule
 from tokflow.tokenizers.engines.code_points import (
@@ -28,7 +29,6 @@ from tokflow.tokenizers.engines.code_points import (
 from tokflow.tokenizers.engines.fast import UNLIKE_PATTERNS, open_gigatoken
 from tokflow.tokenizers.engines.gate import open_engine
 from tokflow.tokenizers.engines.reference import BytesEngine, open_reference
-from tokflow.tokenizers.patterns import BYTE_LETTERS, PATTERNS, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import Kind, Tokenizer
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import made_tokenizer
