@@ -13,27 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import TokenizerError, nearest, shortened
-from tokflow.tokenizers import GPT2, GPT2_REGEX, PATTERNS
+from tokflow.tokenizers import GPT2, GPT2_REGEX, PATTERNS, vocabulary
 from tokflow.tokenizers.engines.gate import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.hugging_face import load_pretrained, without_advice
 from tokflow.tokenizers.engines.reference import MODEL_NAME, SPACE, load_processor
 from tokflow.tokenizers.tokenizer import GENERATION_NAME, read_ranks, write_encoding
-from tokflow.tokenizers.vocabulary import (
-    ADDED_TOKENS_NAME,
-    AS_THEY_STAND,
-    SPECIAL_MAP_NAME,
-    Facts,
-    class_name,
-    facts_of_sentencepiece,
-    facts_of_tiktoken,
-    listed_tokens,
-    read_config,
-    shown,
-    special_fields,
-)
 
 _BESIDE = (
-    *("tokenizer_config.json", SPECIAL_MAP_NAME, ADDED_TOKENS_NAME, "chat_template.jinja"),
+    *(
+        "tokenizer_config.json",
+        vocabulary.SPECIAL_MAP_NAME,
+        vocabulary.ADDED_TOKENS_NAME,
+        "chat_template.jinja",
+    ),
     GENERATION_NAME,
 )
 
@@ -88,7 +80,7 @@ def download_tokenizer(
             expected = f"an encoding of tiktoken ({', '.join(encodings)}), {expected}"
             near = nearest(name, encodings)
             remedy = f"{near} Else {remedy}" if near else remedy
-        raise refused_name(name, expected, shown(error), remedy) from error
+        raise refused_name(name, expected, vocabulary.shown(error), remedy) from error
     return commit
 
 
@@ -126,16 +118,16 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
             name,
             "a tokenizer.json, or files that transformers can load",
             f"{', '.join(sorted(path.name for path in folder.iterdir())) or '(none)'}: "
-            f"{shown(error)}",
+            f"{vocabulary.shown(error)}",
             "name a tokenizer that transformers.AutoTokenizer loads",
         ) from error
     if path := model_file_in(folder):
         _check_pieces(loaded, path, name)
     if backend is not None and is_fast:
         ends = {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
-        fields = {**read_config(folder), **ends}
+        fields = {**vocabulary.read_config(folder), **ends}
         for file in folder.iterdir():
-            if file.name not in HUB_FILES or file.name == ADDED_TOKENS_NAME:
+            if file.name not in HUB_FILES or file.name == vocabulary.ADDED_TOKENS_NAME:
                 file.unlink()
         (folder / "tokenizer_config.json").write_text(json.dumps(fields), encoding="utf-8")
         backend.save(str(folder / "tokenizer.json"))
@@ -174,7 +166,7 @@ def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
 
     Raises: TokenizerError.
     """
-    classes = read_config(folder).get("auto_map")
+    classes = vocabulary.read_config(folder).get("auto_map")
     classes = classes.get("AutoTokenizer") if isinstance(classes, dict) else classes
     reference = next((str(found) for found in reversed(classes or []) if found), None)
     if reference is None:
@@ -183,7 +175,7 @@ def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
         without_advice()
         from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
 
-        own = class_name(folder)
+        own = vocabulary.class_name(folder)
         if not own or tokenizer_class_from_name(own) is None:
             raise TokenizerError(
                 where=f"tokenizer.trust_remote_code: {name}",
@@ -205,7 +197,7 @@ def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
 
 SUFFIXES = (".model", ".spm", ".tiktoken")
 
-OWN_IDS = (*AS_THEY_STAND, "CodeLlamaTokenizer", "GemmaTokenizer", "LlamaTokenizer")
+OWN_IDS = (*vocabulary.AS_THEY_STAND, "CodeLlamaTokenizer", "GemmaTokenizer", "LlamaTokenizer")
 """Classes of transformers whose ids are those of the SentencePiece model itself."""
 
 RANKS = {
@@ -223,7 +215,7 @@ def model_file_in(folder: Path) -> Path | None:
     return found[0] if len(found) == 1 else None
 
 
-def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> Facts | None:
+def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> vocabulary.Facts | None:
     """Make a tokenizer of the model file in `folder`, run by its own library; None if there is no
     such file, or its class of transformers has other ids.
 
@@ -240,12 +232,12 @@ def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> Fact
     if first and first.isascii() and rank.strip().isdigit():  # base64 of a token and its rank
         return _facts_of_ranks(path, content, name=name, pattern=pattern)
     processor = open_model(path)
-    if processor is None or class_name(folder) not in OWN_IDS:
+    if processor is None or vocabulary.class_name(folder) not in OWN_IDS:
         return None
     ids = {processor.id_to_piece(id_): id_ for id_ in range(processor.get_piece_size())}
     unknown = [
         repr(token)
-        for token, id_, _ in listed_tokens(folder)
+        for token, id_, _ in vocabulary.listed_tokens(folder)
         if token not in ids or id_ not in (None, ids[token])
     ]
     if unknown:
@@ -258,7 +250,7 @@ def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> Fact
             f"name the {MODEL_NAME}",
         )
     puts_space = any(piece.startswith(SPACE) for piece in processor.encode("x", out_type=str)[:1])
-    if special_fields(folder).get("add_prefix_space") is False and puts_space:
+    if vocabulary.special_fields(folder).get("add_prefix_space") is False and puts_space:
         raise refused_name(
             name,
             "add_prefix_space as the SentencePiece model has it, or a tokenizer.json",
@@ -266,7 +258,7 @@ def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> Fact
             _SAVE_BY_ITS_OWN,
         )
     path.rename(folder / MODEL_NAME)
-    return facts_of_sentencepiece(folder)
+    return vocabulary.facts_of_sentencepiece(folder)
 
 
 def open_model(path: Path) -> Any:
@@ -277,7 +269,9 @@ def open_model(path: Path) -> Any:
         return None
 
 
-def _facts_of_ranks(path: Path, content: bytes, *, name: str, pattern: str | None) -> Facts:
+def _facts_of_ranks(
+    path: Path, content: bytes, *, name: str, pattern: str | None
+) -> vocabulary.Facts:
     folder, named = path.parent, pattern or RANKS.get(hashlib.sha256(content).hexdigest())
     if named is None:
         raise refused_name(
@@ -298,7 +292,9 @@ def _facts_of_ranks(path: Path, content: bytes, *, name: str, pattern: str | Non
             "copy it anew",
         ) from error
     beside = [
-        (token, id_) for token, id_, _ in listed_tokens(folder) if token.encode() not in ranks
+        (token, id_)
+        for token, id_, _ in vocabulary.listed_tokens(folder)
+        if token.encode() not in ranks
     ]
     special = {token: id_ for token, id_ in beside if id_ is not None}
     taken = {*ranks.values()} & {*special.values()}
@@ -319,4 +315,4 @@ def _facts_of_ranks(path: Path, content: bytes, *, name: str, pattern: str | Non
         pattern=GPT2_REGEX if named == GPT2 else PATTERNS.get(named, named),
         special_tokens=special,
     )
-    return facts_of_tiktoken(folder)
+    return vocabulary.facts_of_tiktoken(folder)

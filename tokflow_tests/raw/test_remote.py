@@ -51,9 +51,7 @@ def test_a_server_is_left_alone_for_as_long_as_it_asks(server: Server, tmp_path:
 
     fetched(server, tmp_path)
 
-    assert caplog.messages == [
-        f"{server.url}: HTTP status 429 (Too Many Requests); trying again in 1.0 s"
-    ]
+    assert caplog.messages[0].endswith("(Too Many Requests); trying again in 1.0 s")
 
 
 @pytest.mark.parametrize(

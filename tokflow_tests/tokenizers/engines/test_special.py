@@ -126,8 +126,8 @@ def test_eos_that_is_in_no_vocabulary_is_an_error(case: Case, tmp_path: Path):
     with pytest.raises(TokenizerError) as caught:
         save_tokenizer(declare_texts(tmp_path, **config))
 
-    assert str(caught.value).startswith("tokenizer.eos_token: expected one of '")
-    assert str(caught.value).endswith("', found '<nowhere>'; name a token of the vocabulary")
+    assert caught.value.where == "tokenizer.eos_token"
+    assert caught.value.found == "'<nowhere>'"
 
 
 def test_an_added_token_past_65_535_makes_ids_of_four_bytes(tmp_path: Path):
@@ -154,7 +154,4 @@ def test_code_that_makes_control_tokens_of_text_cannot_be_ordinary(tmp_path: Pat
     with pytest.raises(TokenizerError) as caught:
         tokenize(declare_texts(tmp_path, ["a </s>"], **config))
 
-    assert (caught.value.where, caught.value.found) == (
-        "tokenizer.special_tokens_in_text: ordinary",
-        "the special token itself for '</s>'",
-    )
+    assert caught.value.where == "tokenizer.special_tokens_in_text: ordinary"
