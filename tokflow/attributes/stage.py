@@ -20,8 +20,8 @@ from tokflow.tokens.shard_files import TEXT_DIGEST
 if TYPE_CHECKING:  # it imports pyarrow.compute
     from tokflow.attributes.tables import Aligned
 
-ATTRIBUTES_VERSION, EVALUATION_VERSION = 1, 2
-"""Raised when the same input would give other bytes; the second with `evaluation`."""
+ATTRIBUTES_VERSION, FUNCTION_VERSION = 2, 1
+"""Raised when the same input would give other bytes; the second with `function`."""
 
 ATTRIBUTES_NAME = "attributes.parquet"
 """One row per document, in the order of documents.parquet; numbers are float64."""
@@ -121,7 +121,7 @@ def _recipe(
     }
     of_table = {} if config.evaluation else {"key": config.key}
     fields = {"columns": config.columns, **(of_function or of_table), **decides}
-    version = EVALUATION_VERSION if config.evaluation else ATTRIBUTES_VERSION
+    version = FUNCTION_VERSION if config.function else ATTRIBUTES_VERSION
     return Recipe(stage="attributes", version=version, config=fields, parents=parents)
 
 

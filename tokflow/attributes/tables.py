@@ -19,7 +19,7 @@ from tokflow.raw import RawFile, RawPartition
 from tokflow.store.tables import one_array, to_arrow, to_numpy
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokens.shard import TokenShard, places_of, with_tokens_of
+from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard, places_of, with_tokens_of
 
 TYPES: Mapping[Kind, pa.DataType] = {
     "number": pa.float64(),
@@ -67,8 +67,10 @@ def align(
     own, columns = keys_of(shard, config.key), tuple(config.columns.items())
     if config.key == "row":  # it counts in each raw file
         each = {key: _keyed((file,), "row", own.type, columns) for key, file in files.items()}
-        moved = [to_numpy(keys) + shard.origins.row_of(of, 0) for of, (_, keys) in each.items()]
+        before = {key: number * ROWS_OF_PASS for number, key in enumerate(shard.origins.raw_files)}
+        moved = [to_numpy(keys) + before[of] for of, (_, keys) in each.items()]
         keys = to_arrow(np.concatenate([np.zeros(0, dtype=np.int64), *moved]))
+        own = to_arrow(shard.origins.keys_of(to_numpy(own)))
         table = pa.concat_tables([empty_table(config), *(of for of, _ in each.values())])
     elif files:
         table, keys = _keyed(tuple(files.values()), config.key, own.type, columns)

@@ -63,9 +63,7 @@ class ExclusionList:
             return None
         own = tables.keys_of(shard, self.by)
         if self.rows_of_files is not None:
-            row = to_numpy(own)
-            number = shard.origins.numbers_of(row)
-            own = to_arrow(row + number * ROWS_OF_PASS - np.array(shard.origins.first_rows)[number])
+            own = to_arrow(shard.origins.keys_of(to_numpy(own)))
         first = to_arrow(rows).take(pc.index_in(own, value_set=keys))
         return first, rows[to_numpy(pc.is_in(keys, value_set=own)).astype(bool)]
 

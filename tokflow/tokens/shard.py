@@ -145,6 +145,13 @@ class Origins:
         """Return the ordinal of the raw file of each row of the shard."""
         return np.searchsorted(np.array(self.first_rows), rows, side="right") - 1
 
+    def keys_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return a number for each row of the shard that tells its file, ROWS_OF_PASS for each
+        before it, and its row in that file."""
+        number = self.numbers_of(rows)
+        found: npt.NDArray[np.int64] = rows - np.array(self.first_rows)[number]
+        return found + number * ROWS_OF_PASS
+
     def row_of(self, raw_file: str, row: int) -> int:
         """Return the row of the shard for a row of one of its raw files."""
         return self.first_rows[self.raw_files.index(raw_file)] + row

@@ -79,12 +79,14 @@ def test_rows_are_those_of_each_raw_file_in_any_order(tmp_path: Path):
 
 def test_rows_count_in_each_file_of_a_group(tmp_path: Path):
     for name, num in (("a", 3), ("b", 2)):
-        rows = [{"row": row, "quality": 10 * num + row} for row in reversed(range(num))]
+        rows = [{"row": row, "quality": 10 * num + row} for row in reversed(range(num + 1))]
         write_json(tmp_path / "scores" / f"{name}.jsonl", rows)
     dataset = declared(tmp_path, {"key": "row"}, raw={"files": "raw/*", "group": "1MB"})
     build(dataset)
 
     assert values_of(dataset) == [[30.0, 31.0, 32.0, 20.0, 21.0]]
+    [key] = graph_of(dataset).partitions
+    assert counts_of(graph_of(dataset), key)["num_unused_rows"] == 2  # past the end of each
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
