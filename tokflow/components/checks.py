@@ -10,7 +10,7 @@ recorded anew, and an asset without partitions after a run that was to make it a
 import logging
 import sys
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, TypeAlias, cast, get_type_hints
 from uuid import uuid4
 
 import dagster as dg
@@ -129,9 +129,7 @@ def check_result(key: dg.AssetKey, outcome: CheckOutcome) -> dg.AssetCheckResult
 def log_check(log: Callable[[Any], object], result: dg.AssetCheckResult) -> None:
     """Enter the result of a check that Dagster does not wait for: in a run, by
     `context.log_event`, or without one."""
-    key, name = result.asset_key, result.check_name
-    assert key is not None
-    assert name is not None
+    key, name = cast(dg.AssetKey, result.asset_key), str(result.check_name)
     log(
         dg.AssetCheckEvaluation(
             asset_key=key,

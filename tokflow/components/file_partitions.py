@@ -155,10 +155,11 @@ def sync_files(
     if not dataset.sources:  # whose raw files are theirs to record
         raw_files = known_files(graph, None if is_listed else to_build)
         partitions, build = known_partitions(graph, raw_files), {*to_build}
-        known = AssetHistory(instance, dataset, RAW).versions if is_listed else {}
-        recorded = {of for of in partitions if not is_listed or of in known or of in build}
-        to_record = {key: of for key, of in partitions.items() if key in recorded}
-        new = record_raw(instance, graph, to_record, log, progress)
+        history = AssetHistory(instance, dataset, RAW)
+        known = history.versions if is_listed else partitions
+        some = [key for key in sorted(partitions) if key in known or key in build]
+        new = history.unrecorded({key: partitions[key].sha256 for key in some})
+        history.record({key: report_raw(graph, partitions[key]) for key in new}, log, progress)
         changed = [key for key in new if key in known and key not in changes.added]
     if not (is_listed or dataset.sources):
         return SyncedFiles()
@@ -195,20 +196,6 @@ def known_partitions(
     of_keys = {key: [raw_files.get(of.key) for of in sources] for key, sources in partitions}
     whole = {key: tuple(filter(None, files)) for key, files in of_keys.items() if None not in files}
     return {key: RawPartition(key, files) for key, files in whole.items()}
-
-
-def record_raw(
-    instance: dg.DagsterInstance,
-    graph: BuildGraph,
-    partitions: Mapping[str, RawPartition],
-    log: Log | None = None,
-    progress: Callable[[int, int], None] = ignore,
-) -> list[str]:
-    """Record the contents of partitions that Dagster does not have; return their keys, sorted."""
-    history = AssetHistory(instance, graph.dataset, RAW)
-    new = history.unrecorded({key: partitions[key].sha256 for key in sorted(partitions)})
-    history.record({key: report_raw(graph, partitions[key]) for key in new}, log, progress)
-    return new
 
 
 def record_listing(

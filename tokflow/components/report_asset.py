@@ -41,6 +41,9 @@ def report_page(dataset: Dataset) -> Report:
     path = write_report(dataset, page)
     shown = dataset.store.shown(path)
     exports = [dataset.store.shown(dataset.folder / "exports" / of.name) for of in dataset.exports]
+    in_full = (
+        f"**{escaped(of.title)}**\n\n{of.markdown()}\n\n{escaped(of.note)}" for of in page.pictures
+    )
     metadata: dict[str, Any] = {
         "report": for_shell(
             f"tokflow report {dataset.name} --output report.html"
@@ -48,16 +51,11 @@ def report_page(dataset: Dataset) -> Report:
             else f"python -m webbrowser {shlex.quote(shown)}"
         ),
         "viewers": for_shell(*map(viewer_command, exports)),
-        "pictures": dg.MetadataValue.md("\n\n".join(map(_whole, page.pictures))),
+        "pictures": dg.MetadataValue.md("\n\n".join(in_full)),
         **{of.name: _small(of) for of in page.pictures},
     }
     version = hashlib.sha256(page.html).hexdigest()
     return Report(version, metadata, f"report: {size(len(page.html))}")
-
-
-def _whole(picture: Picture) -> str:
-    """Return a picture in full, which Dagster shows behind a link."""
-    return f"**{escaped(picture.title)}**\n\n{picture.markdown()}\n\n{escaped(picture.note)}"
 
 
 def record_pages(
