@@ -57,7 +57,7 @@ LEAST_SECONDS = 0.05
 def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) -> None:
     """Print the tables and lines that end a run, of a declared dataset also the command that draws
     its report, for which no run waits."""
-    dataset, exports = plan.dataset, built.of("export")
+    dataset, exports = plan.graph.dataset, built.of("export")
     _print_files(plan, built)
     statistics = statistics_of(built)
     if text := statistics["text"]:
@@ -100,7 +100,7 @@ def _print_spent(plan: Plan, built: BuildResult) -> None:
     time that each stage took, and the memory of all processes."""
     is_whole = not built.failed and built.partitions.keys() == plan.graph.partitions.keys()
     used = {made.folder for made in built.made}
-    if is_whole and (unused_bytes := unreferred_bytes(plan.dataset, used)):
+    if is_whole and (unused_bytes := unreferred_bytes(plan.graph.dataset, used)):
         files = {entry for made in built.made for entry in made.manifest.files.values()}
         all_bytes = sum(entry.num_bytes for entry in files) + unused_bytes - built.dropped_bytes
         print(
@@ -332,7 +332,7 @@ def _is_without_mask(export: StageResult) -> bool:
 
 def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:
     """Return why there was no export to make; None where there was one."""
-    dataset = plan.dataset
+    dataset = plan.graph.dataset
     if not dataset.exports:
         return "exports: none declared"
     failed = {of.stage for of in built.failed}

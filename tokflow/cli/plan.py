@@ -82,7 +82,7 @@ def _place(of: PlannedOutput) -> str:
 def _document(plan: Plan) -> dict[str, Any]:
     """Return a plan as plain JSON."""
     return {
-        "dataset": plan.dataset.name,
+        "dataset": plan.graph.dataset.name,
         "is_up_to_date": plan.is_up_to_date,
         "num_outputs": len(plan.planned),
         "num_missing": len(plan.missing),
@@ -96,10 +96,10 @@ def _document(plan: Plan) -> dict[str, Any]:
         "num_bytes": plan.num_bytes,
         "estimated_seconds": round(plan.estimated_seconds, 2),
         "bytes_to_write": bytes_to_write(plan),
-        "free_bytes": free_bytes(plan.dataset.store),
+        "free_bytes": free_bytes(plan.graph.dataset.store),
         **({"mixture": rows} if (rows := mixture_rows(plan.of_mixture)) else {}),
         "missing": [_planned(of) for of in plan.missing],
-        "exports": [of.plain for of in plan.dataset.exports],
+        "exports": [of.plain for of in plan.graph.dataset.exports],
         "bad": [bad.as_document() for bad in plan.bad],
     }
 
@@ -117,10 +117,10 @@ def _print(plan: Plan) -> None:
     num_made = len(plan.planned) - len(plan.missing)
     if plan.is_up_to_date:
         outputs = f"{counted(num_made, 'output')} of {counted(plan.num_files, 'file')}"
-        print(f"{plan.dataset.name}: nothing to build: {outputs} are up to date")
+        print(f"{plan.graph.dataset.name}: nothing to build: {outputs} are up to date")
     elif plan.missing:
         print_styled(
-            (plan.dataset.name, "bold"),
+            (plan.graph.dataset.name, "bold"),
             f": {counted(len(plan.missing), 'output')} to build, "
             f"{size(plan.num_bytes)} to tokenize, about {duration(plan.estimated_seconds)}; "
             f"{counted(num_made, 'output')} up to date",
@@ -143,7 +143,7 @@ def _print(plan: Plan) -> None:
     for change in plan.library_changes():
         print(change)
     print_notices(plan.totals.notices())
-    for note in filter(None, (what_select_moves(plan.dataset), what_is_rewritten(plan))):
+    for note in filter(None, (what_select_moves(plan.graph.dataset), what_is_rewritten(plan))):
         print(f"note: {note}")
     for bad in plan.bad:
         print_error(str(bad.explained), bad.error)
@@ -158,7 +158,7 @@ def _print_missing(plan: Plan) -> None:
         together.setdefault(key, []).append(of)
     rows = []
     for (dataset, stage, reason, _), outputs in together.items():
-        source = "" if dataset == plan.dataset.name else f"{dataset}: "
+        source = "" if dataset == plan.graph.dataset.name else f"{dataset}: "
         more = f" and {len(outputs) - 1:,} more" if len(outputs) > 1 else ""
         name = f"{source}{outputs[0].output.label}{more}"
         num_bytes = size(sum(of.num_bytes for of in outputs))
@@ -167,9 +167,11 @@ def _print_missing(plan: Plan) -> None:
         rows.append((stage, name, num_bytes, to_write, seconds, reason))
     columns = ("stage", "name", "raw bytes", "to write", "about", "why")
     print_table(columns, rows, max_rows=ROWS_SHOWN)
-    if (num := likely_bytes(plan.missing)) and (free := free_bytes(plan.dataset.store)) is not None:
+    if (num := likely_bytes(plan.missing)) and (
+        free := free_bytes(plan.graph.dataset.store)
+    ) is not None:
         print(f"tokens and exports: about {size(num)} to write, {size(free)} free")
-    for config in plan.dataset.exports:
+    for config in plan.graph.dataset.exports:
         if len(config.plain) > 1:  # with what a preset stands for
             print(printable(f"{config.name}: {in_one_line(config.plain)}"))
     failures = []
@@ -195,10 +197,10 @@ def what_select_moves(dataset: Dataset) -> str | None:
 def what_is_rewritten(plan: Plan) -> str | None:
     """Return which exports are written as a whole whatever changes; None where none is, or nothing
     is to be built."""
-    order = plan.dataset.shuffle.of_export
+    order = plan.graph.dataset.shuffle.of_export
     names = [
         of.name
-        for of in plan.dataset.exports
+        for of in plan.graph.dataset.exports
         if order.documents is not None or (order.sequences is not None and of.layout.is_packed)
     ]
     if not (names and plan.missing):

@@ -239,7 +239,7 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
     from tokflow.cli.progress import Bars, Errors, printed_lines
 
     if not asked.json and (proposed := proposed_group(plan.graph)):
-        print(f"{plan.dataset.name}: {proposed}", flush=True)
+        print(f"{plan.graph.dataset.name}: {proposed}", flush=True)
     errors = Bars(plan) if sys.stdout.isatty() and not asked.json else Errors()
     problems: list[str] = []
     lacking: Sequence[str] = ()
@@ -253,7 +253,7 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
             if isinstance(errors, Bars):
                 stack.enter_context(errors)
             elif not asked.json:
-                reporter = printed_lines(plan.dataset.name, errors)
+                reporter = printed_lines(plan.graph.dataset.name, errors)
             what: dict[str, Any] = {"partitions": asked.partitions, "reporter": reporter}
             if asked.in_dagster:
                 how = {"recheck": asked.recheck, "workers": asked.workers}
@@ -264,12 +264,12 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
                 from tokflow.pipeline.run import build_dataset
                 from tokflow.record.beside import write_cards
 
-                built = build_dataset(plan.dataset, graph=plan.graph, **what, **asked.workers)
-                write_cards(plan.dataset, [of.output for of in built.made])
+                built = build_dataset(plan.graph.dataset, graph=plan.graph, **what, **asked.workers)
+                write_cards(plan.graph.dataset, [of.output for of in built.made])
                 if asked.recheck:  # which a run of Dagster does by itself
                     from tokflow.audit.checks import recheck
 
-                    graph = graph_of(plan.dataset)
+                    graph = graph_of(plan.graph.dataset)
                     problems, lacking = recheck(graph, graph.selected_keys(asked.partitions))
         if not asked.json:
             _say_what_came(plan, built, problems, lacking, asked)
@@ -292,22 +292,22 @@ def _say_what_came(
 
         if built.num_new:  # as where another machine made a share of the files
             for change in plan.library_changes(of_engines=True):
-                print(f"{plan.dataset.name}: tokens of two versions of a library: {change}")
+                print(f"{plan.graph.dataset.name}: tokens of two versions of a library: {change}")
         print_summary(plan, built, is_declared=asked.in_dagster)
     elif not problems:
         _say_nothing_to_do(plan)
     if asked.recheck and not problems:
         all_but = "all checks but those of dropped tokens" if not_computed else "all checks"
-        print(f"{plan.dataset.name}: {all_but} were computed again and found nothing wrong")
+        print(f"{plan.graph.dataset.name}: {all_but} were computed again and found nothing wrong")
         if not_computed:
-            print(f"{plan.dataset.name}: not computed: {', '.join(not_computed)}")
+            print(f"{plan.graph.dataset.name}: not computed: {', '.join(not_computed)}")
 
 
 def _say_nothing_to_do(plan: Plan) -> None:
     outputs, files = counted(len(plan.planned), "output"), counted(plan.num_files, "file")
     verb = "is" if len(plan.planned) == 1 else "are"
     print(
-        f"{plan.dataset.name}: nothing to do: {outputs} of {files} {verb} up to date "
+        f"{plan.graph.dataset.name}: nothing to do: {outputs} of {files} {verb} up to date "
         f"({duration(time.perf_counter() - STARTED)})",
         flush=True,
     )

@@ -14,7 +14,6 @@ from collections.abc import Generator, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from tokflow.errors import BadContentError, BadDocumentError, RawFileError, TokflowError
 from tokflow.pipeline.graph import BuildGraph
@@ -47,11 +46,6 @@ class PastFailure:
         return " ".join(filter(None, dict.fromkeys([self.stage, self.name, packing])))
 
 
-def read_failures(folder: Path) -> dict[str, PastFailure]:
-    """Return the failures in the folder of a dataset by their keys, none where nothing tells."""
-    return read_kept(folder / FAILURES_NAME, PastFailure)
-
-
 def failure_key(graph: BuildGraph, stage: str, name: str, packing: str = "") -> str | None:
     """Return by what a failure of an output is known again; None where nothing tells that.
 
@@ -75,7 +69,7 @@ def note_failures(graph: BuildGraph, failed: Sequence[StageFailure], tried: Iter
     `tried`: the partitions that it was to build. Where nothing fails, and nothing has, nothing is
     written. No server is asked for anything, and nothing is raised.
     """
-    known = read_failures(graph.folder)
+    known = read_kept(graph.folder / FAILURES_NAME, PastFailure)
     if not (failed or known):
         return
     with suppress(TokflowError, OSError):

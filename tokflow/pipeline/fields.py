@@ -19,14 +19,18 @@ _MAIL = r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}"
 _TAG = r"[A-Za-z0-9_.-]"
 
 
+def _refused(text: str, expected: str, remedy: str) -> ConfigError:
+    """Return the error of a value; whoever reads the field adds where it is."""
+    return ConfigError(where="", expected=expected, found=repr(text), remedy=remedy)
+
+
 def _matching(form: str, expected: str, remedy: str = "rename it") -> AfterValidator:
     """Return the check that a text has a form; `{}` of the remedy is the text."""
 
     def check(text: str) -> str:
         if re.fullmatch(form, text):
             return text
-        found, to_do = repr(text), remedy.format(text)
-        raise ConfigError(where="", expected=expected, found=found, remedy=to_do)
+        raise _refused(text, expected, remedy.format(text))
 
     return AfterValidator(check)
 
@@ -43,12 +47,8 @@ def key_part(name: str) -> str:
     """
     check_name(name, where="", becomes="a folder and an asset key", marks="-_")
     if "__" in dagster_name(name):
-        raise ConfigError(
-            where="",
-            expected="no two of - and _ in a row, by which Dagster joins the parts of an asset key",
-            found=repr(name),
-            remedy="rename it",
-        )
+        expected = "no two of - and _ in a row, by which Dagster joins the parts of an asset key"
+        raise _refused(name, expected, "rename it")
     return name
 
 
@@ -108,17 +108,21 @@ def check_cron(text: str) -> str:
 
     Raises: ConfigError, also where that time never comes, as 30 February.
     """
-    words = text.split()
+    words, remedy = text.split(), ""
+    odd = [word for word in words if not _FIELD.fullmatch(word)]
     if len(words) != 5:
         fault = f"{len(words)} fields" if words else "nothing"
-        raise _bad_cron(text, f"write the five fields of cron, not {fault}")
-    for word in words:
-        if not _FIELD.fullmatch(word):
-            raise _bad_cron(text, f"correct {word!r}")
-    try:
-        CronSim(text, _START)
-    except CronSimError as error:
-        raise _bad_cron(text, f"correct the {str(error).removeprefix('Bad ')}") from None
+        remedy = f"write the five fields of cron, not {fault}"
+    elif odd:
+        remedy = f"correct {odd[0]!r}"
+    else:
+        try:
+            CronSim(text, _START)
+        except CronSimError as error:
+            remedy = f"correct the {str(error).removeprefix('Bad ')}"
+    if remedy:
+        expected = "minute, hour, day of the month, month and day of the week, as cron has them: "
+        raise _refused(text, f"{expected}'0 3 * * *' is every night at three", remedy)
     return text
 
 
@@ -132,16 +136,6 @@ def is_due(scan: str, timezone: str, *, since: float, now: float) -> bool:
     return next(CronSim(cron, datetime.fromtimestamp(since, zone))).timestamp() <= now
 
 
-def _bad_cron(text: str, remedy: str) -> ConfigError:
-    return ConfigError(
-        where="",
-        expected="minute, hour, day of the month, month and day of the week, as cron has them: "
-        "'0 3 * * *' is every night at three",
-        found=repr(text),
-        remedy=remedy,
-    )
-
-
 def check_scan(text: str) -> str:
     """Check that the text is `minutely`, `hourly` or a cron string; return it.
 
@@ -151,12 +145,8 @@ def check_scan(text: str) -> str:
         return text
     if " " in text.strip():
         return check_cron(text)
-    raise ConfigError(
-        where="",
-        expected="minutely, hourly or a cron string such as '*/5 * * * *'",
-        found=repr(text),
-        remedy=nearest(text, SCAN_WORDS) or "name one of them",
-    )
+    expected = "minutely, hourly or a cron string such as '*/5 * * * *'"
+    raise _refused(text, expected, nearest(text, SCAN_WORDS) or "name one of them")
 
 
 def check_timezone(name: str) -> str:
@@ -167,12 +157,9 @@ def check_timezone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # none of that name; one that is no path; a folder
-        raise ConfigError(
-            where="",
-            expected="the name of a timezone such as Europe/Berlin",
-            found=repr(name),
-            remedy=nearest(name, sorted(available_timezones())) or "look it up in the IANA list",
-        ) from None
+        expected = "the name of a timezone such as Europe/Berlin"
+        remedy = nearest(name, sorted(available_timezones())) or "look it up in the IANA list"
+        raise _refused(name, expected, remedy) from None
     return name
 
 

@@ -62,10 +62,10 @@ def check_room(plan: Plan) -> None:
 
     Raises: TokflowError.
     """
-    needed, free = bytes_to_write(plan), free_bytes(plan.dataset.store)
+    needed, free = bytes_to_write(plan), free_bytes(plan.graph.dataset.store)
     if free is not None and free < PLAIN_SHARE * needed:
         raise TokflowError(
-            where=plan.dataset.store.name,
+            where=plan.graph.dataset.store.name,
             expected=f"room for tokens and exports of about {size(needed)}",
             found=f"{size(free)} free",
             remedy="remove what `tokflow gc` lists, name another disk by `store`, or add --force",

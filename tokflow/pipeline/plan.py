@@ -11,11 +11,11 @@ from typing import Any
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.failures import PastFailure, failure_key, read_failures
+from tokflow.pipeline.failures import FAILURES_NAME, PastFailure, failure_key
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import MixtureGraph, graph_of
 from tokflow.pipeline.output import Output
-from tokflow.pipeline.raw_files import check_first_columns
+from tokflow.pipeline.raw_files import check_first_columns, read_kept
 from tokflow.pipeline.results import StageFailure, Totals
 from tokflow.pipeline.stages import for_mixtures
 from tokflow.pipeline.staleness import Cause, cause_of
@@ -100,14 +100,11 @@ class Plan:
     """Counts of the outputs that are there, for notices."""
 
     @property
-    def dataset(self) -> Dataset:
-        """The dataset that it is about."""
-        return self.graph.dataset
-
-    @property
     def own(self) -> list[PlannedOutput]:
         """The outputs of the dataset itself, without those of a mixture's sources."""
-        return [of for of in self.planned if of.output.graph.dataset.name == self.dataset.name]
+        return [
+            of for of in self.planned if of.output.graph.dataset.name == self.graph.dataset.name
+        ]
 
     @property
     def of_mixture(self) -> dict[str, dict[str, dict[str, Any]]]:
@@ -236,7 +233,7 @@ class _Planner:
         self.unfetched: set[str] = set()
         self.tokenizer_causes: set[Cause] = set()
         """Why tokenizers must be made; while there are any, all other outputs wait for them."""
-        self.failures = read_failures(graph.folder)
+        self.failures = read_kept(graph.folder / FAILURES_NAME, PastFailure)
         dataset = graph.dataset
         counted = {
             of.stage

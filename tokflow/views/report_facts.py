@@ -114,7 +114,7 @@ class StoreFacts:
         """Return the folders of the outputs of a stage that a build would leave as they are: those
         before the split of a mixture's sources, what comes after them of the dataset itself,
         sequences by its own packing."""
-        is_own = step.name in [of.name for of in self.plan.dataset.stages]
+        is_own = step.name in [of.name for of in self.plan.graph.dataset.stages]
         planned = self.plan.own if is_own else self.plan.planned
         made = (of for of in planned if of.is_made and of.output.step.name == step.name)
         return [of.folder for of in made if of.folder and not (step is SEQUENCES and of.packing)]
@@ -130,14 +130,14 @@ class StoreFacts:
         return self._described(SPLIT)
 
     def _described(self, step: Stage) -> Description | None:
-        store = self.plan.dataset.store
+        store = self.plan.graph.dataset.store
         return describe_all(store.read(of).manifest for of in self.folders(step))
 
     @cached_property
     def exports(self) -> Mapping[str, tuple[StoredOutput, str]]:
         """The current output of each export or else its newest, by name and in the order of the
         config, with the reason why a build would make another."""
-        store, found = self.plan.dataset.store, dict[str, tuple[StoredOutput, str]]()
+        store, found = self.plan.graph.dataset.store, dict[str, tuple[StoredOutput, str]]()
         for of in self.plan.own:
             if of.output.step.has_latest:
                 kept = store.read(of.folder) if of.is_made and of.folder else None
@@ -171,7 +171,7 @@ class StoreFacts:
 
     def manifests(self, step: Stage) -> list[Manifest]:
         """Return the manifests of `folders`."""
-        return [self.plan.dataset.store.read(of).manifest for of in self.folders(step)]
+        return [self.plan.graph.dataset.store.read(of).manifest for of in self.folders(step)]
 
     @cached_property
     def shards(self) -> ShardSample:
@@ -183,7 +183,7 @@ class StoreFacts:
     def sampled(self, folders: Sequence[Path]) -> list[StoredOutput]:
         """Return some of the outputs in folders, spread evenly, whether they were fetched before or
         not: the same store gives the same report."""
-        store = self.plan.dataset.store
+        store = self.plan.graph.dataset.store
         return [store.read(of) for of in spread(folders, store.sample_bytes // FILE_BYTES)]
 
 
@@ -205,7 +205,7 @@ def find_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[Excerpt]:
 
     Raises: CorruptOutputError.
     """
-    trusted, dataset = texts.tokenizer.trust_remote_code, facts.plan.dataset
+    trusted, dataset = texts.tokenizer.trust_remote_code, facts.plan.graph.dataset
     found: dict[str, Excerpt] = {}
     for step, count in ((SEQUENCES, "num_sequences"), (SPLIT, "num_tokens")):
         for folder in spread(facts.folders(step), FILES_LOOKED_AT):
@@ -281,7 +281,7 @@ def near_duplicates(facts: StoreFacts) -> Mapping[str, Any]:
 def _leaks(facts: StoreFacts) -> dict[str, Any]:
     """Return a row for each file of evaluation texts, and one for each text that most documents
     have; nothing where there are none to look for."""
-    outputs = (facts.plan.dataset.store.read(of) for of in facts.folders(ATTRIBUTES))
+    outputs = (facts.plan.graph.dataset.store.read(of) for of in facts.folders(ATTRIBUTES))
     every = {of.folder: of.manifest for of in outputs if MATCHES_NAME in of.manifest.files}
     if not every:
         return {}

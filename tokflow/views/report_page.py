@@ -115,7 +115,7 @@ def _values(
     statuses = sorted(facts.statuses, key=lambda of: (STATES.index(of.state), of.key))
     states = Counter(of.state for of in statuses)
     return {
-        "dataset": facts.plan.dataset,
+        "dataset": facts.plan.graph.dataset,
         "tiles": _tiles(facts),
         "chats": _chats(facts),
         "made_by": _made_by(facts),
@@ -161,7 +161,7 @@ def _chats(facts: StoreFacts) -> list[tuple[str, str]]:
 
 def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:
     """Return what the dataset is made with, in a few words each."""
-    dataset = facts.plan.dataset
+    dataset = facts.plan.graph.dataset
     tokenizer, packing = dataset.tokenizer, dataset.packing
     named = Path(tokenizer.name or "")
     name = named.name if named.is_absolute() else tokenizer.name or ""

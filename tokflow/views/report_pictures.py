@@ -310,7 +310,7 @@ def count_ids(facts: StoreFacts, texts: TokenTexts) -> VocabularyUse | None:
     shards = facts.shards
     if not shards.num_tokens:
         return None
-    most = facts.plan.dataset.store.sample_bytes // TOKEN_BYTES
+    most = facts.plan.graph.dataset.store.sample_bytes // TOKEN_BYTES
     counts = np.zeros(texts.tokenizer.vocab_size, np.int64)
     for beginning in shards.beginnings(most):
         for start in range(0, len(beginning), 2**24):

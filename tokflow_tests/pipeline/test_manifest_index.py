@@ -47,7 +47,7 @@ def plan_of(folder: Path, **fields: Any) -> Plan:
 
 def known(plan: Plan) -> list[str]:
     """Return the outputs that the next plan knows by the index."""
-    graph = graph_of(plan.dataset, offline=True)
+    graph = graph_of(plan.graph.dataset, offline=True)
     graph.read_raw_files(list(graph.partitions))
     return [output.title for output in graph.outputs() if is_known(output)]
 

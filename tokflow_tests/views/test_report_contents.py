@@ -91,7 +91,7 @@ def test_an_excerpt_has_the_documents_of_a_sequence_with_their_boundaries_and_pa
         "a.jsonl:0": ["a", "b", "<eos>"],
         "a.jsonl:1": ["c", "<eos>"],
     }
-    page = make_report(facts.plan.dataset).html.decode().partition('class="text"')[2]
+    page = make_report(facts.plan.graph.dataset).html.decode().partition('class="text"')[2]
     assert page.index("2 padding") < page.index("a.jsonl:0") < page.index(">a</")
 
 
@@ -109,7 +109,7 @@ def test_chats_have_a_section_with_their_numbers(tmp_path: Path, small: StoreFac
     assert tiles["tokens of the user"] == "3"
     assert tiles["tokens of the assistant"] == "4"  # with a stop token each
     assert "tokens of tools" not in tiles
-    assert 'id="chats"' not in make_report(small.plan.dataset).html.decode()
+    assert 'id="chats"' not in make_report(small.plan.graph.dataset).html.decode()
 
 
 def test_a_mixture_shows_what_was_planned_and_what_came_out(tmp_path: Path):
