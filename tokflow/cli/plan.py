@@ -152,13 +152,14 @@ def _print(plan: Plan) -> None:
 def _print_missing(plan: Plan) -> None:
     """Print a table of the outputs to be made, those of a stage in one row that are made for the
     same reason, the room that they take, and their last failures."""
+    dataset = plan.graph.dataset
     together: dict[tuple[str, ...], list[PlannedOutput]] = {}
     for of in plan.missing:
         key = of.output.graph.dataset.name, of.stage, of.reason, of.packing
         together.setdefault(key, []).append(of)
     rows = []
-    for (dataset, stage, reason, _), outputs in together.items():
-        source = "" if dataset == plan.graph.dataset.name else f"{dataset}: "
+    for (having, stage, reason, _), outputs in together.items():
+        source = "" if having == dataset.name else f"{having}: "
         more = f" and {len(outputs) - 1:,} more" if len(outputs) > 1 else ""
         name = f"{source}{outputs[0].output.label}{more}"
         num_bytes = size(sum(of.num_bytes for of in outputs))
@@ -167,11 +168,9 @@ def _print_missing(plan: Plan) -> None:
         rows.append((stage, name, num_bytes, to_write, seconds, reason))
     columns = ("stage", "name", "raw bytes", "to write", "about", "why")
     print_table(columns, rows, max_rows=ROWS_SHOWN)
-    if (num := likely_bytes(plan.missing)) and (
-        free := free_bytes(plan.graph.dataset.store)
-    ) is not None:
+    if (num := likely_bytes(plan.missing)) and (free := free_bytes(dataset.store)) is not None:
         print(f"tokens and exports: about {size(num)} to write, {size(free)} free")
-    for config in plan.graph.dataset.exports:
+    for config in dataset.exports:
         if len(config.plain) > 1:  # with what a preset stands for
             print(printable(f"{config.name}: {in_one_line(config.plain)}"))
     failures = []

@@ -102,9 +102,7 @@ class Plan:
     @property
     def own(self) -> list[PlannedOutput]:
         """The outputs of the dataset itself, without those of a mixture's sources."""
-        return [
-            of for of in self.planned if of.output.graph.dataset.name == self.graph.dataset.name
-        ]
+        return [of for of in self.planned if of.output.graph is self.graph]
 
     @property
     def of_mixture(self) -> dict[str, dict[str, dict[str, Any]]]:
