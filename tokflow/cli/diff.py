@@ -90,7 +90,10 @@ def _print(found: dict[str, Any]) -> None:
         print_table(("outputs of", "same", "different", "only in A", "only in B"), rows)
     if found["fields"]:
         names = ("stage", "field", "a", "b", "num_outputs", "first")
-        rows = [[_short(row[name]) for name in names] for row in found["fields"]]
+        each = [
+            ["" if row[of] is None else str(row[of]) for of in names] for row in found["fields"]
+        ]
+        rows = [[clipped(cell, WIDTH) for cell in row] for row in each]
         print_table(("stage", "field", "A", "B", "outputs", "first"), rows)
     said = {"changed": "changed", "only_a": "only in A", "only_b": "only in B"}
     for kind, names in found["raw_files"].items():
@@ -129,7 +132,3 @@ def _print_document(of: dict[str, Any]) -> None:
         print_styled(f"  token {token['token']:,} is the first other one")
         print_styled(f"  A …{token['a']!r}")
         print_styled(f"  B …{token['b']!r}")
-
-
-def _short(value: Any) -> str:
-    return "" if value is None else clipped(str(value), WIDTH)

@@ -103,7 +103,9 @@ def main(
             found=repr(name),
             remedy=f"write {as_name(redact(name))}",
         )
-    name = name or as_name(_name_of_output(output) or name_of(patterns))
+    path = output and _absolute(output)
+    name_of_path = path and (path.parent.name if path.name in YAML_NAMES else path.stem)
+    name = name or as_name(name_of_path or name_of(patterns))
     default = defs / name / YAML_NAMES[0] if defs else Path(f"{name}.yaml")
     output = _absolute(output or default)
     _check_free(output)
@@ -165,14 +167,6 @@ def _tokenizer_section(name: str | None, base: Path) -> dict[str, Any] | None:
 
 def _absolute(path: Path) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100 (without following links)
-
-
-def _name_of_output(output: Path | None) -> str | None:
-    """Return the dataset name a path suggests: its stem, or its folder's name for a `defs.yaml`."""
-    if output is None:
-        return None
-    path = _absolute(output)
-    return path.parent.name if path.name in YAML_NAMES else path.stem
 
 
 def _check_free(output: Path) -> None:

@@ -2,7 +2,7 @@
 sequences decoded; one page of pictures and tables for each dataset."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -112,10 +112,22 @@ def main(
         )
     num = SEQUENCES_SHOWN if sequences is None else sequences
     inspection = inspect_output(path, num_sequences=num, trust_remote_code=trust_remote_code)
-    if json:
-        print_json(_as_document(inspection))
-    else:
+    found = inspection.found
+    if not json:
         _print(inspection)
+        return
+    tokenizer = None if inspection.tokenizer is None else str(inspection.tokenizer.folder)
+    print_json(
+        {
+            "folder": str(found.folder),
+            "manifest": found.manifest.fields(),
+            "run": found.run(),
+            "num_bytes": found.manifest.num_bytes,
+            "tokenizer": tokenizer,
+            "notes": inspection.notes,
+            "excerpts": inspection.excerpts,
+        }
+    )
 
 
 def _print(inspection: Inspection) -> None:
@@ -186,19 +198,6 @@ def _print_segment(segment: Segment, number: int) -> None:
     text = drawn(segment.text).removesuffix("\n")
     for line in text.split("\n") if text else ():
         print_styled("  │ ", (line, color))
-
-
-def _as_document(inspection: Inspection) -> dict[str, Any]:
-    found = inspection.found
-    return {
-        "folder": str(found.folder),
-        "manifest": found.manifest.fields(),
-        "run": found.run(),
-        "num_bytes": found.manifest.num_bytes,
-        "tokenizer": None if inspection.tokenizer is None else str(inspection.tokenizer.folder),
-        "notes": inspection.notes,
-        "excerpts": inspection.excerpts,
-    }
 
 
 def report(

@@ -186,7 +186,7 @@ def main(
         )
     # All declared ones where nothing is named at all.
     datasets = select(names, configs, store) if names or configs or not tokenizer else []
-    columns = [_column(of.name, of, file, is_kept=True) for of in datasets]
+    asked, columns = [(of.name, of, True) for of in datasets], list[Column]()
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
         for number, name in enumerate(tokenizer or ()):
             fields: dict[str, Any] = dict(fields_of_name(name))
@@ -196,22 +196,20 @@ def main(
             attributes["documents"] = {"text": text}
             how: dict[str, Any] = {"base": Path.cwd(), "where": f"--tokenizer {name}"}
             dataset = make_dataset(attributes, store=Store(Path(folder, str(number))), **how)
-            columns.append(_column(name, dataset, file, is_kept=False))
+            asked.append((name, dataset, False))
+        for title, dataset, is_kept in asked:
+            try:
+                columns.append((title, report_tokenizer(dataset, file=file, is_kept=is_kept)))
+            except Exception as error:  # whatever it is, the others are shown
+                columns.append((title, error))
     if json:
         print_json({"tokenizers": [_document(*column) for column in columns]})
     else:
         _print([(title, of) for title, of in columns if isinstance(of, dict)])
-    errors = [(title, error) for title, error in columns if isinstance(error, Exception)]
-    for title, error in () if json else errors:
-        print_error(f"{title}: {explained(error, where='its tokenizer')}", error)
-    return exit_status(error for _, error in errors)
-
-
-def _column(title: str, dataset: Dataset, file: Path | None, *, is_kept: bool) -> Column:
-    try:
-        return title, report_tokenizer(dataset, file=file, is_kept=is_kept)
-    except Exception as error:  # whatever it is, the others are shown
-        return title, error
+    errors = [(title, of) for title, of in columns if isinstance(of, Exception)]
+    for title, failed in () if json else errors:
+        print_error(f"{title}: {explained(failed, where='its tokenizer')}", failed)
+    return exit_status(failed for _, failed in errors)
 
 
 def _document(title: str, report: dict[str, Any] | Exception) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tokflow.audit.document_trace import (
     trace_documents,
 )
 from tokflow.audit.holders import Holder
-from tokflow.audit.step_trace import SampleTrace, Sighting, Training
+from tokflow.audit.step_trace import Sighting, Training
 from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
 from tokflow.cli.options import Configs, Html, Json, ProjectFolder, StoreName, Trust
 from tokflow.cli.selection import select
@@ -236,36 +236,29 @@ def _show_step(
 ) -> None:
     """Print the samples of a step, or write the page that shows them; `how`: as `Training.trace`
     takes it."""
-    samples = training.trace(step, **how)
-    if html is None:
-        if json:
-            print_json({"step": step, "samples": samples})
-        else:
-            _print_step(step, training.steps.num_done, samples)
+    samples, num_done = training.trace(step, **how), training.steps.num_done
+    if html is not None:
+        from tokflow.views.viewer_page import make_step_viewer  # late: few look at a page
+
+        page = make_step_viewer(training, samples, trust_remote_code=how["trust_remote_code"])
+        with new_file(html) as temporary:
+            temporary.write_bytes(page)
+        print(f"viewer: {shown_path(html)}, {size(len(page))}")
         return
-    from tokflow.views.viewer_page import make_step_viewer  # late: few look at a page
-
-    page = make_step_viewer(training, samples, trust_remote_code=how["trust_remote_code"])
-    with new_file(html) as temporary:
-        temporary.write_bytes(page)
-    print(f"viewer: {shown_path(html)}, {size(len(page))}")
-
-
-def _print_step(step: int, num_done: int, samples: Sequence[SampleTrace]) -> None:
-    """Print the samples of a step of a training with their documents."""
+    if json:
+        print_json({"step": step, "samples": samples})
+        return
     print_styled((f"step {step:,}: {counted(len(samples), 'sample')}", "bold"))
     if step >= num_done:
         print(
             f"note: the state is of {counted(num_done, 'step')}; this one is as the training goes "
             "on with this batch size"
         )
-    for sample in samples:
-        print_styled(
-            f"sample {sample.sample:,} on rank {sample.rank}: row {sample.row:,} of {sample.source}"
-        )
-        for origin in sample.origins:
+    for of in samples:
+        print_styled(f"sample {of.sample:,} on rank {of.rank}: row {of.row:,} of {of.source}")
+        for origin in of.origins:
             _print_origin(origin)
-    _print_note([origin for sample in samples for origin in sample.origins])
+    _print_note([origin for of in samples for origin in of.origins])
 
 
 def _print_note(origins: Sequence[TokenOrigin]) -> None:

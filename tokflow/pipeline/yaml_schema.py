@@ -59,15 +59,11 @@ def yaml_schema(stages: tuple[Stage, ...] = STAGES) -> dict[str, Any]:
 def attributes_schema(
     ref_template: str = "#/$defs/{model}", stages: tuple[Stage, ...] = STAGES
 ) -> dict[str, Any]:
-    """Return the schema of one dataset or several, in which a template may stand for a number or a
-    choice; `ref_template` is how it refers to the models in its `$defs`."""
+    """Return the schema of one dataset, which may be a mixture, or of `datasets` of which each is a
+    part of one, as `defaults` is. A template may stand for a number or a choice; `ref_template` is
+    how it refers to the models in its `$defs`."""
     schema = dataset_type(stages).model_json_schema(ref_template=ref_template)
-    return _or_several(_with_templates(schema), ref_template)
-
-
-def _or_several(schema: dict[str, Any], ref_template: str) -> dict[str, Any]:
-    """Return the schema of a dataset, a mixture among them, or of `datasets` of which each is a
-    part of one, as `defaults` is."""
+    schema = _with_templates(schema)
     whole, part_of = (ref_template.format(model=name) for name in ("", "PartOf"))
     text = json.dumps(schema).replace(f'"{whole}', f'"{part_of}')
     part = json.loads(text)
