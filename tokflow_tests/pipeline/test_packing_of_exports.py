@@ -112,11 +112,6 @@ def test_a_plan_says_why_each_packing_is_to_be_made(folder: Path):
         "sequences b.jsonl (short)": "config changed (sequence_length: 3 to 4)",
         "export short": "config changed (packing.sequence_length: 3 to 4; a.jsonl, b.jsonl)",
     }
-    write_raw(folder, {"a.jsonl": ["other"]})
-    found = reasons(declared(folder, "parquet", SHORT))
-    assert found["tokens a.jsonl"] == "file changed (a.jsonl)"
-    build(declared(folder, "parquet", SHORT))
-    assert make_plan(declared(folder, "parquet", SHORT)).is_up_to_date
 
 
 def test_a_copy_of_a_dataset_with_another_packing_has_that(folder: Path):

@@ -262,42 +262,27 @@ def statuses(folder: Path, **fields: object) -> dict[str, FileStatus]:
     return {of.key: of for of in file_statuses(make_plan(declare_small(folder, **fields)))}
 
 
-def test_a_built_file_has_the_counts_and_the_time_of_its_tokens(tmp_path: Path):
+def test_a_file_is_built_new_or_stale_with_the_counts_and_the_time_of_its_last_tokens(
+    tmp_path: Path,
+):
     build(declare_small(tmp_path))
-
-    found = statuses(tmp_path)["a.jsonl"]
-
-    counts = found.num_documents, found.num_tokens, found.bytes_per_token
-    assert (found.state, found.reason, counts) == ("built", "", (4, 29, round(25 / 29, 4)))
-    (manifest,) = (tmp_path / "store/small/tokens/a.jsonl").glob("*/_tokflow/manifest.json")
-    assert found.built_at is not None
-    assert found.built_at.timestamp() == pytest.approx(manifest.stat().st_mtime)
-
-
-def test_a_file_that_changed_is_stale_and_keeps_the_counts_of_what_was_built(tmp_path: Path):
-    build(declare_small(tmp_path))
+    longer = statuses(tmp_path, packing={"sequence_length": 16})
     write_texts(tmp_path / "raw" / "b.jsonl", ["other"])
     write_texts(tmp_path / "raw" / "new.jsonl", ["more"])
 
     found = statuses(tmp_path)
 
-    assert {key: of.state for key, of in found.items()} == {
-        "a.jsonl": "built",
-        "b.jsonl": "stale",
-        "new.jsonl": "new",
-        "sub/c.jsonl": "built",
-    }
+    states = {"a.jsonl": "built", "b.jsonl": "stale", "new.jsonl": "new", "sub/c.jsonl": "built"}
+    assert {key: of.state for key, of in found.items()} == states
     assert found["b.jsonl"].reason == "tokens: file changed (b.jsonl)"
     assert (found["b.jsonl"].num_documents, found["b.jsonl"].num_tokens) == (4, 23)
-
-
-def test_a_change_of_a_later_stage_leaves_its_tokens_and_says_which_stage(tmp_path: Path):
-    build(declare_small(tmp_path))
-
-    found = statuses(tmp_path, packing={"sequence_length": 16})
-
+    of = found["a.jsonl"]
+    assert (of.reason, of.num_tokens, of.bytes_per_token) == ("", 29, round(25 / 29, 4))
+    (manifest,) = (tmp_path / "store/small/tokens/a.jsonl").glob("*/_tokflow/manifest.json")
+    assert of.built_at is not None
+    assert of.built_at.timestamp() == pytest.approx(manifest.stat().st_mtime)
     reason = "sequences: config changed (sequence_length: 8 to 16)"
-    assert {(of.state, of.reason) for of in found.values()} == {("stale", reason)}
+    assert {(of.state, of.reason) for of in longer.values()} == {("stale", reason)}
 
 
 def test_a_file_whose_build_failed_says_the_message(tmp_path: Path):

@@ -98,10 +98,5 @@ def test_verify_and_trace_go_back_to_the_version_of_the_raw_file_at_its_url(
     assert (origin.raw_file, origin.row, origin.text) == ("a.jsonl", 0, "one")
     details = graph_of(dataset).tokens("a.jsonl").manifest().details["raw_version"]
     content = object_store.contents()["raw/a.jsonl"]
-    assert details.pop("url_sha256")
-    assert details == {
-        "etag": hashlib.md5(content).hexdigest(),
-        "last_modified": None,
-        "num_bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
+    known_by = hashlib.md5(content).hexdigest(), hashlib.sha256(content).hexdigest()
+    assert (details["etag"], details["sha256"]) == known_by
