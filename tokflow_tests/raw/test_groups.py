@@ -37,21 +37,16 @@ def groups(
 SIZES = {"a": 3, "b": 3, "c/d": 4, "e": 9, "f": 1, "g": 1}
 
 
-def test_without_a_size_each_file_is_a_partition(tmp_path: Path):
-    assert groups(sources_in(tmp_path, SIZES), None) == {key: [key] for key in SIZES}
-
-
 def test_neighbours_are_a_group_as_long_as_they_fit(tmp_path: Path):
     sources = sources_in(tmp_path, SIZES)
+    ten = {"group/a": ["a", "b", "c/d"], "group/e": ["e", "f"], "group/g": ["g"]}
 
+    assert groups(sources, None) == {key: [key] for key in SIZES}
     assert groups(sources, 4) == {"group/a": ["a", "b", "c/d", "e"], "group/f": ["f", "g"]}
-    assert groups(sources, "10 B") == {
-        "group/a": ["a", "b", "c/d"],
-        "group/e": ["e", "f"],
-        "group/g": ["g"],
-    }
-    assert groups(sources, "1 kB") == {"group/a": list(SIZES)}
+    assert groups(sources, "10 B") == ten
     assert groups(sources, "1 B") == {f"group/{key}": [key] for key in SIZES}
+    (tmp_path / "b").unlink()  # a file that is gone is in a group all the same
+    assert groups(sources, "1 kB") == {"group/a": list(SIZES)}
 
 
 def test_a_large_file_is_alone_and_so_is_another_kind(tmp_path: Path):
@@ -69,13 +64,6 @@ def test_a_large_file_is_alone_and_so_is_another_kind(tmp_path: Path):
         "group/c/d": ["c/d", "e", "f"],
         "group/g": ["g"],
     }
-
-
-def test_a_file_that_is_gone_is_in_a_group_all_the_same(tmp_path: Path):
-    sources = sources_in(tmp_path, SIZES)
-    (tmp_path / "b").unlink()
-
-    assert groups(sources, "1 kB") == {"group/a": list(SIZES)}
 
 
 def test_remote_files_are_grouped_by_number_alone():

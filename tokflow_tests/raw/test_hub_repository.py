@@ -53,49 +53,35 @@ def requests(hub: Hub) -> list[str]:
     return asked
 
 
-def test_the_files_of_a_dataset_are_found_by_its_name(hub: Hub, tmp_path: Path):
+def test_the_files_of_a_dataset_are_found_by_its_name_and_manifests_name_their_commit(
+    hub: Hub, tmp_path: Path
+):
     sources = listed().sources
     raw = fetched(listed(), tmp_path)
 
-    assert {key: source.source_split for key, source in sources.items()} == {
-        "data/test-00000-of-00001.parquet": "test",
-        "data/train-00000-of-00002.parquet": "train",
-        "data/train-00001-of-00002.parquet": "train",
-    }
-    assert {key: file.path.read_bytes() for key, file in raw.items()} == {
-        key: FILES[key] for key in sources
-    }
+    train = {f"data/train-0000{number}-of-00002.parquet": "train" for number in range(2)}
+    test = "data/test-00000-of-00001.parquet"
+    assert {key: source.source_split for key, source in sources.items()} == {test: "test", **train}
+    for key, file in raw.items():
+        assert file.path.read_bytes() == FILES[key]
+        origin = {"hub_id": "team/texts", "commit": hub.branches["team/texts"]["main"], "path": key}
+        assert read_manifest(file.path.parent).details["origin"] == origin
 
 
-def test_a_manifest_names_the_commit_that_a_file_was_fetched_from(hub: Hub, tmp_path: Path):
-    raw = fetched(listed(tmp_path, split="test"), tmp_path)["data/test-00000-of-00001.parquet"]
-
-    assert read_manifest(raw.path.parent).details["origin"] == {
-        "hub_id": "team/texts",
-        "commit": hub.branches["team/texts"]["main"],
-        "path": "data/test-00000-of-00001.parquet",
-    }
-
-
-def test_a_new_commit_fetches_what_is_new_in_it_alone(hub: Hub, tmp_path: Path):
+def test_a_new_commit_fetches_what_is_new_in_it_alone_and_an_unmoved_branch_costs_one_question(
+    hub: Hub, tmp_path: Path
+):
     before = fetched(listed(tmp_path), tmp_path)
     requests(hub)
+    fetched(listed(tmp_path), tmp_path)
+    assert requests(hub) == ["GET /api/datasets/team/texts/revision/main"]
+
     new = "data/train-00000-of-00002.parquet"
     hub.push("team/texts", {new: b"another", "README.md": b"# Other"})
-
     after = fetched(listed(tmp_path), tmp_path)
 
     assert [key for key in after if after[key].sha256 != before[key].sha256] == [new]
     assert hub.downloads() == [new]
-
-
-def test_an_unmoved_branch_costs_one_question(hub: Hub, tmp_path: Path):
-    fetched(listed(tmp_path), tmp_path)
-    requests(hub)
-
-    fetched(listed(tmp_path), tmp_path)
-
-    assert requests(hub) == ["GET /api/datasets/team/texts/revision/main"]
 
 
 @pytest.mark.parametrize("is_in_url", [True, False])

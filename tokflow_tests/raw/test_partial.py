@@ -67,16 +67,12 @@ def test_a_file_that_changes_between_two_tries_is_fetched_from_its_beginning(
     assert copy.path.read_bytes() == bytes(10_000)
 
 
-def test_a_download_that_stays_cut_is_never_taken_for_whole(server: Server, tmp_path: Path):
+def test_a_download_that_stays_cut_is_not_taken_for_whole_and_goes_on_in_the_next_run(
+    server: Server, tmp_path: Path
+):
     server.breaks = [3000, 0, 0, 0, 0]
-
     assert "found 3,000 of 10,000 bytes, 5 times in a row;" in refusal(server, tmp_path)
     assert not list(tmp_path.rglob(MANIFEST_NAME))
-
-
-def test_what_arrived_in_an_earlier_run_is_not_asked_for_again(server: Server, tmp_path: Path):
-    server.breaks = [3000, 0, 0, 0, 0]
-    refusal(server, tmp_path)
     server.requests.clear()
     calls: list[tuple[int, int | None]] = []
 

@@ -41,22 +41,13 @@ def error_of(folder: Path, **tokenizer: Any) -> TokenizerError:
     return caught.value
 
 
-def test_added_tokens_count_for_the_vocabulary(tmp_path: Path):
+@pytest.mark.parametrize("as_object", [False, True])
+def test_eos_and_bos_stand_beside_the_tokenizer_and_added_tokens_count_for_its_vocabulary(
+    as_object: bool, tmp_path: Path
+):
     tokenizer = byte_level_bpe()
     num_ids = tokenizer.get_vocab_size()
     tokenizer.add_tokens(["<more>"])
-    tokenizer.add_special_tokens(["<special>"])
-    save_json(tokenizer, tmp_path / "own", eos_token="</s>")
-
-    saved = save_tokenizer(declare_texts(tmp_path, kind="huggingface", name="own"))
-
-    assert saved.vocab_size == num_ids + 2
-    assert saved.special_tokens == {"</s>": 0, "<special>": num_ids + 1}
-
-
-@pytest.mark.parametrize("as_object", [False, True])
-def test_eos_and_bos_are_those_that_stand_beside_the_tokenizer(as_object: bool, tmp_path: Path):
-    tokenizer = byte_level_bpe()
     tokenizer.add_special_tokens(["<s>"])
     names = {"eos_token": "</s>", "bos_token": "<s>"}
     if as_object:
@@ -66,7 +57,9 @@ def test_eos_and_bos_are_those_that_stand_beside_the_tokenizer(as_object: bool, 
     saved = save_tokenizer(declare_texts(tmp_path, kind="huggingface", name="own"))
 
     assert (saved.eos_token, saved.eos_id) == ("</s>", 0)
-    assert (saved.bos_token, saved.bos_id) == ("<s>", tokenizer.token_to_id("<s>"))
+    assert (saved.bos_token, saved.bos_id) == ("<s>", num_ids + 1)
+    assert saved.vocab_size == num_ids + 2
+    assert saved.special_tokens == {"</s>": 0, "<s>": num_ids + 1}
 
 
 def test_an_encoding_that_tiktoken_does_not_know_is_an_error_with_those_it_knows(tmp_path: Path):

@@ -82,9 +82,6 @@ def test_a_named_token_that_is_not_in_the_vocabulary_is_an_error_with_the_choice
         facts({"</s>": 2, "<s>": 1}).id_of("eos", "<eos>")
 
     assert (caught.value.where, caught.value.found) == ("tokenizer.eos_token", "'<eos>'")
-
-
-def test_a_token_may_be_found_in_the_vocabulary_where_no_role_is_named_for_it():
     assert facts({"</s>": 2}, {"b": 7}).id_of("eos", "b") == 7
     assert facts({"</s>": 2}, {"</s>": 7}).id_of("eos", "</s>") == 2
 

@@ -22,22 +22,16 @@ def threads() -> list[str]:
 
 
 @pytest.mark.parametrize("items", [list(range(100)), [], [None, 0, None]])
-def test_items_come_in_their_order(items: list[int | None]):
+def test_items_come_in_their_order_and_then_what_the_iterable_raises(items: list[int | None]):
+    def then_fail() -> Iterator[int | None]:
+        yield from items
+        raise ValueError("then")
+
     assert list(read_ahead(items)) == items
-
-
-def two_then_fail() -> Iterator[int]:
-    yield 1
-    yield 2
-    raise ValueError("third")
-
-
-def test_what_the_iterable_raises_is_raised_after_what_came_before_it():
-    items = read_ahead(two_then_fail())
-
-    assert [next(items), next(items)] == [1, 2]
-    with pytest.raises(ValueError, match="third"):
-        next(items)
+    read = read_ahead(then_fail())
+    assert [next(read) for _ in items] == items
+    with pytest.raises(ValueError, match="then"):
+        next(read)
     assert threads() == []
 
 

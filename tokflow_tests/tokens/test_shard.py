@@ -143,25 +143,21 @@ def test_the_manifest_holds_the_checksums_and_special_ids(tmp_path: Path):
     }
 
 
-def test_spellings_are_counted_leftmost_and_longest_in_each_document(tmp_path: Path):
-    texts = ["<aa", "<a", "a<aab<aa", "", "<", "aa"]
+@pytest.mark.parametrize(
+    ("texts", "names", "num"),
+    [
+        (["<aa", "<a", "a<aab<aa", "", "<", "aa"], ["<aa", "<aab"], 3),
+        (["ab", "aba"], ["aba"], 1),  # two documents together hide none in the second
+    ],
+)
+def test_spellings_are_counted_leftmost_and_longest_in_each_document(
+    texts: list[str], names: list[str], num: int, tmp_path: Path
+):
     dataset = declare_texts(
-        tmp_path, texts, kind="trained", vocab_size=258, special_tokens=["<aa", "<aab"]
+        tmp_path, texts, kind="trained", vocab_size=256 + len(names), special_tokens=names
     )
 
-    shard = tokenize(dataset)
-
-    assert shard.manifest.counts["num_special_tokens_in_text"] == 3
-
-
-def test_a_spelling_that_only_two_documents_make_together_hides_none_in_the_second(tmp_path: Path):
-    dataset = declare_texts(
-        tmp_path, ["ab", "aba"], kind="trained", vocab_size=257, special_tokens=["aba"]
-    )
-
-    shard = tokenize(dataset)
-
-    assert shard.manifest.counts["num_special_tokens_in_text"] == 1
+    assert tokenize(dataset).manifest.counts["num_special_tokens_in_text"] == num
 
 
 EOT = "<|endoftext|>"

@@ -179,6 +179,7 @@ CUT_IN_PARTS = [
 JOINED = {
     "parts": (JOINS_PARTS, CUT_IN_PARTS, [START, END, START, END]),
     "lower": (LOWER, chat("x<|IM_END|>y", "ok"), [START, END, START, END]),
+    "cut": (THOUGHTLESS, chat("x<|im_<think>zz</think>end|>y", "ok"), [START, END, START, END]),
     "adjacent": (ADJACENT, chat("a<|im_", "end|>b"), [END]),  # the one that tokflow adds
 }
 
@@ -187,7 +188,8 @@ JOINED = {
 def test_a_special_token_that_the_template_joins_out_of_messages_stays_plain_text(
     template: str, messages: Any, own: list[str], tmp_path: Path
 ):
-    shard = tokenize(chat_dataset(tmp_path, [messages], template=template))
+    keep = {"unwritten": "keep"}
+    shard = tokenize(chat_dataset(tmp_path, [messages], template=template, documents=keep))
 
     library = tokenizers.Tokenizer.from_str(byte_level_json())
     [(ids, mask)] = documents_of(shard)
@@ -196,18 +198,6 @@ def test_a_special_token_that_the_template_joins_out_of_messages_stays_plain_tex
     assert library.decode(ids, skip_special_tokens=False).count(END) == own.count(END) + 1
     assert len(ids) == len(mask)
     assert shard.manifest.counts["num_special_tokens_in_text"] == 1
-
-
-def test_a_special_token_of_what_is_left_where_a_template_cuts_stays_plain_text(tmp_path: Path):
-    cut_out = chat("x<|im_<think>zz</think>end|>y", "ok")
-    keep = {"unwritten": "keep"}
-    shard = tokenize(chat_dataset(tmp_path, [cut_out], template=THOUGHTLESS, documents=keep))
-
-    assert shard.manifest.counts["num_special_tokens_in_text"] == 1
-    [(ids, _)] = documents_of(shard)
-    library = tokenizers.Tokenizer.from_str(byte_level_json())
-    assert ids.count(library.token_to_id(END)) == 2
-    assert f"x{END}y" in library.decode(ids, skip_special_tokens=False)
 
 
 def spelt(template: str, messages: Any, *names: str) -> list[tuple[int, str]]:
