@@ -13,13 +13,13 @@ from tokflow.exports.reading import is_export
 from tokflow.exports.stage import EXPORT
 from tokflow.pipeline.stages import STAGES
 from tokflow.raw import group_key
-from tokflow.sequences.config import PackingConfig
+from tokflow.sequences import PackingConfig
 from tokflow.sequences.segments import FileSequences
 from tokflow.sequences.stage import SEQUENCES
+from tokflow.split import Split
 from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import dataset_of
 from tokflow.split.permutation import ExportOrder, order_of
-from tokflow.split.spans import Split
 from tokflow.split.stage import MIXED_SPLIT, SPLIT
 from tokflow.stage import Stage, stage_of
 from tokflow.store.integrity import check_files

@@ -29,7 +29,7 @@ from tokflow.pipeline.output import Output
 from tokflow.selection.left_out import rule_rows
 from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.split.spans import Split
+from tokflow.split import Split
 from tokflow.split.stage import SPLIT
 from tokflow.store.integrity import once_more, raise_damage
 from tokflow.store.remembered import CheckMemory, try_to_write_verdict

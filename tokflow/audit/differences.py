@@ -33,8 +33,8 @@ from tokflow.exports import Export
 from tokflow.exports.reading import is_export
 from tokflow.selection.left_out import rule_against
 from tokflow.selection.stage import SELECTION
+from tokflow.split import CUT_TOKENS_NAME
 from tokflow.split.mixed_split import origin_of, own_dataset
-from tokflow.split.spans import CUT_TOKENS_NAME
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_numpy
 from tokflow.tokens.shard import places_of

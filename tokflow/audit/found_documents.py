@@ -24,7 +24,7 @@ from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.selection.expression import Expression, KnownValues
 from tokflow.selection.left_out import documents_of, says_no_of
 from tokflow.selection.stage import OWN_COLUMNS, columns_over, expression_over
-from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split
+from tokflow.split import SPANS_NAME, SPANS_SCHEMA, Split
 from tokflow.store.config import relocated
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import (

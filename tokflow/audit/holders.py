@@ -17,10 +17,10 @@ from tokflow.errors import MissingOutputError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.index import INDEX_SCHEMA, scan_index
 from tokflow.exports.reading import is_export
-from tokflow.sequences.config import PackingConfig
+from tokflow.sequences import PackingConfig
+from tokflow.split import Split
 from tokflow.split.mixed_split import origin_of, own_dataset
 from tokflow.split.mixture import dataset_of
-from tokflow.split.spans import Split
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput

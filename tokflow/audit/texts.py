@@ -14,7 +14,7 @@ from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import MissingOutputError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.index import read_index, read_spans
-from tokflow.split.spans import SPAN_COLUMNS, SPANS_NAME, PartSpans, Split
+from tokflow.split import SPAN_COLUMNS, SPANS_NAME, PartSpans, Split
 from tokflow.store.integrity import check_files
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import repeated, to_arrow, to_numpy

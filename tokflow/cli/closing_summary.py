@@ -33,9 +33,9 @@ from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import BuildResult, StageResult
 from tokflow.selection.stage import SELECTION
 from tokflow.shown import counted, duration, size
+from tokflow.split import NOT_IN_STRATA
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.rule import NOT_TAKEN
-from tokflow.split.spans import NOT_IN_STRATA
 from tokflow.store.links import LATEST, named_by, path_of_newest
 from tokflow.strata.stage import undivided
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt

@@ -29,7 +29,7 @@ from tokflow.cli.terminal import (
 )
 from tokflow.errors import ConfigError, shortened
 from tokflow.pipeline.mixture import mixture_rows
-from tokflow.sequences.config import described
+from tokflow.sequences import described
 from tokflow.shown import counted, size
 from tokflow.split.permutation import shuffled_by
 from tokflow.store.atomic import new_file

@@ -25,7 +25,7 @@ from tokflow.exports.format import Arrays, Layout
 from tokflow.exports.options import Padding
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.sequences.config import Side
+from tokflow.sequences import Side
 from tokflow.sequences.segments import Sequences, fill_sequences
 from tokflow.store.tables import offsets_of, to_arrow
 

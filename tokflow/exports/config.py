@@ -16,7 +16,7 @@ from tokflow.errors import ConfigError, nearest
 from tokflow.exports.format import Layout, SourceNames
 from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.part import check_eos_first
-from tokflow.sequences.config import PackingChanges, PackingConfig, Packings
+from tokflow.sequences import PackingChanges, PackingConfig, Packings
 from tokflow.store.config import Config, check_keys, check_name, said_of, within
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

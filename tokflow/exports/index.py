@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
-from tokflow.split.spans import Split
+from tokflow.split import Split
 from tokflow.store.manifest import OWN_FOLDER
 from tokflow.store.requests import RemoteStoreError
 from tokflow.store.store import StoredOutput

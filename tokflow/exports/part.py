@@ -22,10 +22,10 @@ from tokflow.exports.shuffled_documents import (
     ShuffledDocuments,
     documents_in_order,
 )
-from tokflow.sequences.config import PackingConfig
+from tokflow.sequences import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
+from tokflow.split import Split
 from tokflow.split.permutation import ExportOrder
-from tokflow.split.spans import Split
 from tokflow.store.manifest import FileEntry, joined_digest
 from tokflow.store.tables import offsets_of
 from tokflow.tokens import taken_in_batches

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tokflow.exports.index import INDEX_ROWS_AT_ONCE, index_tables
 from tokflow.exports.options import cut, equal_sizes
 from tokflow.exports.shuffled_documents import TOKENS_GATHERED, GatheredTokens, PackedFile
-from tokflow.sequences.config import PackingConfig
+from tokflow.sequences import PackingConfig
 from tokflow.sequences.packing import PackingResult, Segments, pack_tails
 from tokflow.sequences.segments import (
     SEGMENTS_COLUMNS,
@@ -25,8 +25,8 @@ from tokflow.sequences.segments import (
     SpanMask,
     fill_sequences,
 )
+from tokflow.split import Split
 from tokflow.split.permutation import Permutation
-from tokflow.split.spans import Split
 from tokflow.store.store import InStore
 from tokflow.store.tables import Columns, offsets_of, to_arrow, to_numpy
 from tokflow.tokens import positions_of_runs

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.sequences.config import PackingConfig
+from tokflow.sequences import PackingConfig
 from tokflow.sequences.packing import Segments
 from tokflow.sequences.segments import (
     NO_MASK,
@@ -19,8 +19,8 @@ from tokflow.sequences.segments import (
     SpanMask,
     pack_and_count,
 )
+from tokflow.split import SPAN_COLUMNS, Split
 from tokflow.split.permutation import document_keys
-from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.integrity import clear_when_damaged, is_compared
 from tokflow.store.tables import Columns, offsets_of, to_numpy
 from tokflow.tokens import TokenSource

@@ -29,7 +29,7 @@ from tokflow.exports.shards import LastExport, WrittenShard, facts_of, shards_of
 from tokflow.exports.shuffled_documents import GROUP_TOKENS
 from tokflow.exports.token_files import take_hashed
 from tokflow.pools.pool import Advance
-from tokflow.sequences.config import Packings, Side, one_or_each
+from tokflow.sequences import Packings, Side, one_or_each
 from tokflow.split.permutation import ShuffleConfig, shuffle_fields
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, Writer
 from tokflow.store.links import LATEST

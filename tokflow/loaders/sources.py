@@ -20,7 +20,7 @@ from tokflow.loaders.opening import (
     packed_portions,
 )
 from tokflow.loaders.samples import Batch, FilesOf, Numbers, copied, empty, grouped
-from tokflow.sequences.config import PackingConfig
+from tokflow.sequences import PackingConfig
 from tokflow.tokens import positions_of_runs
 
 

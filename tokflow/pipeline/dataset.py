@@ -28,7 +28,7 @@ from tokflow.pipeline.fields import (
 from tokflow.pipeline.stages import STAGES, for_mixtures
 from tokflow.raw import RawConfig
 from tokflow.selection.stage import SelectConfig, as_select
-from tokflow.sequences.config import PackingConfig
+from tokflow.sequences import PackingConfig
 from tokflow.shown import redact
 from tokflow.split.mixture import MixtureConfig
 from tokflow.split.permutation import ShuffleConfig

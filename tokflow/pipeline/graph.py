@@ -21,8 +21,8 @@ from tokflow.pipeline.raw_files import (
 from tokflow.pipeline.results import check_supervised
 from tokflow.pipeline.stages import needed_for, token_readers
 from tokflow.raw import BadFile, Listing, Progress, RawFile, RawPartition, RawSource, read_raw_files
+from tokflow.split import Split
 from tokflow.split.permutation import DOCUMENT_ORDER, shuffle_fields
-from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
 from tokflow.store.remembered import ManifestIndex, ManifestIndexes, write_verdict

@@ -24,7 +24,7 @@ from tokflow.pipeline.fields import Collected
 from tokflow.record.beside import of_person, table, title_of
 from tokflow.record.facts import ExportFacts, Source
 from tokflow.shown import counted, size
-from tokflow.split.spans import Split
+from tokflow.split import Split
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_arrow
 

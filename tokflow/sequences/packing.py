@@ -29,8 +29,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.sequences import PackingConfig, Strategy
 from tokflow.sequences.bins import best_fit, first_fit, last_bin, least_filled, next_fit, pooled
-from tokflow.sequences.config import PackingConfig, Strategy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

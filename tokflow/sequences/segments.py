@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.sequences.config import PackingConfig, Side, one_or_each
+from tokflow.sequences import PackingConfig, Side, one_or_each
 from tokflow.sequences.packing import PackingResult, Segments, pack_spans
-from tokflow.split.spans import Split
+from tokflow.split import Split
 from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.streams import HashedWriter

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from tokflow.sequences.config import PackingConfig, Packings, described, one_or_each
+from tokflow.sequences import PackingConfig, Packings, described, one_or_each
 from tokflow.sequences.segments import FileSequences, sequences_recipe, write_sequences
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
 from tokflow.store.manifest import Recipe

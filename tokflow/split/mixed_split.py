@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.split.mixture import dataset_of, part_in
-from tokflow.split.permutation import (
-    PERMUTATION_VERSION,
-    document_keys,
-    shuffle_fields,
-)
-from tokflow.split.rule import NOT_TAKEN, FileSpans
-from tokflow.split.spans import (
+from tokflow.split import (
     CUT_LOSS_MASK_NAME,
     CUT_TOKENS_NAME,
     SPAN_COLUMNS,
@@ -24,6 +17,13 @@ from tokflow.split.spans import (
     Split,
     write_spans,
 )
+from tokflow.split.mixture import dataset_of, part_in
+from tokflow.split.permutation import (
+    PERMUTATION_VERSION,
+    document_keys,
+    shuffle_fields,
+)
+from tokflow.split.rule import NOT_TAKEN, FileSpans
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.tables import to_numpy
 from tokflow.strata.stage import parts_within

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
+from tokflow.split import CUT_TOKENS_NAME, CutEncoder, Split, split_recipe, write_split
 from tokflow.split.mixed_split import (
     MixtureShare,
     mixed_split_recipe,
@@ -22,7 +23,6 @@ from tokflow.split.mixed_split import (
 from tokflow.split.mixture import MixtureConfig
 from tokflow.split.permutation import ShuffleConfig
 from tokflow.split.rule import NO_PART, FilePosition, FileSpans, SplitConfig
-from tokflow.split.spans import CUT_TOKENS_NAME, CutEncoder, Split, split_recipe, write_split
 from tokflow.stage import (
     Cost,
     DatasetConfig,

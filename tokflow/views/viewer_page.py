@@ -19,7 +19,7 @@ from tokflow.exports import Export
 from tokflow.exports.reading import find_export
 from tokflow.loaders.sources import PackedRows
 from tokflow.pipeline.describe import describe, phrase_of_part
-from tokflow.sequences.config import described
+from tokflow.sequences import described
 from tokflow.split.permutation import shuffled_by
 from tokflow.store.store import StoredOutput
 from tokflow.views.viewer_content import Content, PartWindows, Places, as_json

@@ -5,7 +5,7 @@ from typing import Any
 
 from tokflow.audit.checks import find_shared_texts
 from tokflow.pipeline.mixture import graph_of
-from tokflow.split.spans import Split
+from tokflow.split import Split
 from tokflow_tests.tiny import build, declare
 
 LICENCE = "this text is long enough to be compared"

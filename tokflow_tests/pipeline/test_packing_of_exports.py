@@ -13,7 +13,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
-from tokflow.sequences.config import PackingConfig, Packings
+from tokflow.sequences import PackingConfig, Packings
 from tokflow_tests.outputs import problems_of
 from tokflow_tests.tiny import build, declare, write_raw
 

@@ -10,7 +10,7 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.pipeline.output import Output
-from tokflow.sequences.config import PackingConfig, described, one_or_each
+from tokflow.sequences import PackingConfig, described, one_or_each
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare
 

@@ -7,8 +7,7 @@ import pytest
 from tokflow.cli.closing_summary import left_out
 from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.mixture import graph_of
-from tokflow.split import stage
-from tokflow.split.spans import Split
+from tokflow.split import Split, stage
 from tokflow.store.integrity import Reading
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines.reference import open_reference

@@ -13,9 +13,7 @@ from tokflow.audit.verify.tokens import first_other_row, unequal
 from tokflow.pipeline.output import Output
 from tokflow.pools.pool import ignore
 from tokflow.sequences.segments import FileSequences, write_sequences
-from tokflow.split.mixed_split import write_mixed_split
-from tokflow.split.rule import LONGEST, NO_PART, NOT_TAKEN, FileSpans
-from tokflow.split.spans import (
+from tokflow.split import (
     CUT_TOKENS_NAME,
     NOT_IN_STRATA,
     SPANS_NAME,
@@ -23,6 +21,8 @@ from tokflow.split.spans import (
     Split,
     write_split,
 )
+from tokflow.split.mixed_split import write_mixed_split
+from tokflow.split.rule import LONGEST, NO_PART, NOT_TAKEN, FileSpans
 from tokflow.store.integrity import Reading
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import read_manifest

@@ -36,7 +36,7 @@ from tokflow.pools.pool import Advance, InProcess
 from tokflow.raw import RawPartition
 from tokflow.sequences.segments import SEQUENCES_VERSION, FileSequences
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.split.spans import CUT_TOKENS_NAME, SPLIT_VERSION, Split
+from tokflow.split import CUT_TOKENS_NAME, SPLIT_VERSION, Split
 from tokflow.split.stage import SPLIT, cut_encoder
 from tokflow.stage import RAW, Stage
 from tokflow.store.remembered import try_to_write_verdict
