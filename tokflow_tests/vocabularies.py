@@ -102,7 +102,7 @@ def fields_of(
     ignore_merges: bool = False,
 ) -> dict[str, Any]:
     """Return the tokenizer.json of tiktoken's ranks, as transformers converts them."""
-    letters = _letters()
+    letters = byte_letters()
 
     def spell(token: bytes) -> str:
         return "".join(letters[byte] for byte in token)
@@ -158,7 +158,7 @@ def merges_of(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
     return [(token[:cut], token[cut:]) for *_, cut, token in sorted(merges)]
 
 
-def _letters() -> list[str]:
+def byte_letters() -> list[str]:
     """Return the letter of each byte: itself if it prints, else one past U+0100, in order."""
     prints = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = iter(range(0x100, 0x200))

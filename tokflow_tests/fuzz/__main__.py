@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from tokflow_tests.fuzz.cases import make_case, tokenizer_of
-from tokflow_tests.fuzz.check import Checker, Tally, hurry, yaml_of
+from tokflow_tests.fuzz.check import Tally, check_case, hurry, yaml_of
 from tokflow_tests.fuzz.references import is_available
 
 SHOWN_BYTES = 400
@@ -57,29 +57,28 @@ def _run(folder: Path, arguments: argparse.Namespace) -> int:
     print(f"fuzz: from seed {first}", flush=True)
     started = time.monotonic()
     tally, skipped, failed = Tally(), 0, []
-    checker = Checker(folder)
     for seed in count(first):
         is_over = time.monotonic() - started >= arguments.seconds
         if is_over if arguments.cases is None else seed - first >= arguments.cases:
             break
         if not is_available(tokenizer_of(seed)):
             skipped += 1
-        elif not _passes(checker, seed, tally):
+        elif not _passes(folder, seed, tally):
             failed.append(seed)
             if not arguments.go_on:
                 break
-    numbers = ", ".join(f"{number:,} {name}" for name, number in vars(tally).items())
+    numbers = ", ".join(f"{number:,} {name}" for name, number in tally.items())
     print(f"fuzz: {numbers} in {time.monotonic() - started:.0f} s", end="")
     print(f" ({skipped} skipped: their vocabulary is not here)" if skipped else "")
     print(f"fuzz: FAILED: {', '.join(map(str, failed))}" if failed else "fuzz: no difference")
     return 1 if failed else 0
 
 
-def _passes(checker: Checker, seed: int, tally: Tally) -> bool:
+def _passes(folder: Path, seed: int, tally: Tally) -> bool:
     case = None
     try:
-        case = make_case(seed, checker.folder)
-        tally.add(checker.run(case))
+        case = make_case(seed, folder)
+        tally.update(check_case(case, folder))
     except Exception:  # whatever it is, it is what was looked for
         print(f"\nfuzz: seed {seed} failed ({tokenizer_of(seed)})")
         print(yaml_of(case.attributes) if case else "")

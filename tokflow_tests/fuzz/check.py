@@ -4,8 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -33,8 +34,8 @@ from tokflow_tests.fuzz.model import (
     Documents,
     Pieces,
     RawFile,
+    check_draw,
     divided,
-    draw_problems,
     form_of,
     pieces_of,
     read_all,
@@ -49,51 +50,33 @@ from tokflow_tests.tiny import load_dataset
 COMMAND_SECONDS = 300
 
 
-@dataclass(kw_only=True)
-class Tally:
-    """What was looked at."""
-
-    cases: int = 0
-    documents: int = 0
-    tokens: int = 0
-    exports: int = 0
-    traces: int = 0
-
-    def add(self, other: "Tally") -> None:
-        """Count what another case had."""
-        for name, number in vars(other).items():
-            setattr(self, name, getattr(self, name) + number)
+Tally = Counter[str]
+"""Cases, documents, tokens, exports and traces that were looked at."""
 
 
-@dataclass(frozen=True)
-class Checker:
-    """Runs cases one after another in a folder, where they share the tokenizers they save."""
+def check_case(case: Case, folder: Path) -> Tally:
+    """Build a case and compare it; cases in one folder share the tokenizers that they save.
 
-    folder: Path
-
-    def run(self, case: Case) -> Tally:
-        """Build a case and compare it.
-
-        Raises: DifferenceError at the first difference.
-        """
-        work = self.folder / "work"
-        for stale in work.glob("store/fuzz/*"):
-            if stale.is_file():
-                stale.unlink()
-            elif stale.name != "tokenizer":
-                shutil.rmtree(stale)
-        run = _Run(case, work, open_reference(case.tokenizer, self.folder))
-        run.build(case.files)
-        if case.later is not None:
-            run.build(case.later)
-        return run.tally
+    Raises: DifferenceError at the first difference.
+    """
+    work = folder / "work"
+    for stale in work.glob("store/fuzz/*"):
+        if stale.is_file():
+            stale.unlink()
+        elif stale.name != "tokenizer":
+            shutil.rmtree(stale)
+    run = _Run(case, work, open_reference(case.tokenizer, folder))
+    run.build(case.files)
+    if case.later is not None:
+        run.build(case.later)
+    return run.tally
 
 
 class _Run:
     def __init__(self, case: Case, folder: Path, reference: Reference) -> None:
         self.case = case
         self.folder = folder
-        self.tally = Tally(cases=1)
+        self.tally = Tally(cases=1, documents=0, tokens=0, exports=0, traces=0)
         self.random = Random(f"check {case.seed}")
         self.config: dict[str, Any] = case.attributes
         tokenizer = self.config["tokenizer"]
@@ -103,7 +86,7 @@ class _Run:
 
     def build(self, files: Sequence[RawFile]) -> None:
         """Write the raw files, build, and compare everything."""
-        documents, tokenizer = self.config.get("documents", {}), self.config["tokenizer"]
+        documents, tokenizer = self.config["documents"], self.config["tokenizer"]
         encode = partial(tokens_of, reference=self.reference, config=tokenizer)
         self.files = files
         self.documents = read_all(files, documents, encode, self.config.get("shuffle", {}))
@@ -177,7 +160,7 @@ class _Run:
             raise DifferenceError(f"{where}: {failed[0].explained!s}") from failed[0].error
         for key, documents in self.documents.items():
             check_tokens(outputs["tokens", key], documents, encode, self.reference)
-            self.tally.documents += len(documents.accepted)
+            self.tally["documents"] += len(documents.accepted)
         split, select = self.config.get("split"), self.config.get("select")
         kept = selected(self.documents, select, encode) if select else self.documents
         assigned = None
@@ -187,8 +170,7 @@ class _Run:
             assigned = {
                 id_: part.partition(".")[0] for id_, part in assigned.items() if id_ in of_kept
             }
-            if problems := draw_problems(kept, split, assigned):
-                raise DifferenceError(f"split: {problems[0]}")
+            check_draw(kept, split, assigned)
             self._check_stable(kept, assigned)
         pieces = pieces_of(kept, split, encode, assigned)
         if strata := self.config.get("strata"):
@@ -214,7 +196,7 @@ class _Run:
                 same(f"part of {key}, row {row}, later", expected=part, found=assigned[key, row])
 
     def _check_exports(self, built: BuildResult, pieces: Pieces) -> None:
-        of_documents = self.config.get("documents", {})
+        of_documents, shuffle = self.config["documents"], self.config.get("shuffle", {})
         parts = {name: of_files for name, of_files in pieces.items() if name not in NONE}
         for entry in self.config["exports"]:
             name = entry["name"]
@@ -226,7 +208,7 @@ class _Run:
                 packings=packing_of_parts(
                     parts, self.config.get("packing", {}), entry.get("packing", {})
                 ),
-                shuffle_seed=self._sequence_seed,
+                shuffle_seed=shuffle.get("seed", 0) if shuffle.get("sequences") else None,
                 parts=parts,
                 reference=self.reference,
                 config=self.config["tokenizer"],
@@ -235,16 +217,10 @@ class _Run:
             )
             checked = check_export(export)
             check_kept(made.output.folder, of_documents, self.files, self.documents)
-            self.tally.exports += 1
-            self.tally.tokens += checked.num_tokens
-            self.tally.traces += check_traces(checked, self.random)
             dataset = made.output.graph.dataset
-            self.tally.traces += check_document(dataset, checked, pieces, self.random)
-
-    @property
-    def _sequence_seed(self) -> int | None:
-        shuffle = self.config.get("shuffle", {})
-        return shuffle.get("seed", 0) if shuffle.get("sequences") else None
+            self.tally.update(exports=1, tokens=checked.num_tokens)
+            self.tally["traces"] += check_traces(checked, self.random)
+            self.tally["traces"] += check_document(dataset, checked, pieces, self.random)
 
     def _verify(self, dataset: Dataset) -> None:
         """Neither the dataset nor the store has a problem."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from tokflow_tests.fuzz import functions
 from tokflow_tests.fuzz.chats import is_chat, mask_of, written
+from tokflow_tests.fuzz.difference import DifferenceError, same
 from tokflow_tests.fuzz.orders import document_place, taking_order
 from tokflow_tests.fuzz.references import Reference
 
@@ -228,11 +229,6 @@ def tokens_of(text: str, reference: Reference, config: Config) -> tuple[int, ...
     )
 
 
-def spells_special(text: str, reference: Reference) -> int:
-    """Return how often a text spells a special token, of which none is part of another."""
-    return sum(text.count(name) for name in reference.special_tokens)
-
-
 def selected(
     documents: Mapping[str, Documents], select: str, encode: Callable[[str], tuple[int, ...]]
 ) -> Mapping[str, Documents]:
@@ -339,15 +335,11 @@ def shuffled(pieces: Pieces, shuffle: Config) -> Pieces:
 
     if shuffle["documents"] == "dataset":
         of_all = {part: chain(*of_files.values()) for part, of_files in pieces.items()}
-        return {part: {ALL_FILES: sorted(some, key=key_of)} for part, some in of_all.items()}
+        return {part: {"all": sorted(some, key=key_of)} for part, some in of_all.items()}
     return {
         part: {key: sorted(some, key=key_of) for key, some in of_files.items()}
         for part, of_files in pieces.items()
     }
-
-
-ALL_FILES = "all"
-"""The file whose pieces are those of all, where they are in one order."""
 
 
 def form_of(split: Config | None) -> str:
@@ -392,14 +384,11 @@ def _part_at(position: int, ranges: Mapping[str, tuple[int, float]]) -> str:
     return names[0] if names else NO_PART
 
 
-def draw_problems(
-    documents: Mapping[str, Documents], split: Config, assigned: Assigned
-) -> list[str]:
-    """Return what is wrong with a draw of documents: their number, and equal texts apart."""
+def check_draw(documents: Mapping[str, Documents], split: Config, assigned: Assigned) -> None:
+    """A draw of documents has as many in each part as it should, and puts no equal texts apart."""
     form, parts = form_of(split), split["parts"]
     all_ids = [(key, row) for key in sorted(documents) for row, _ in documents[key].accepted]
-    if sorted(assigned) != sorted(all_ids):
-        return [f"not every document is in one part: {len(assigned)} of {len(all_ids)}"]
+    same("documents in one part", expected=sorted(all_ids), found=sorted(assigned))
     if form == "hash_fraction":
         part_of_text: dict[str, str] = {}
         texts = {(key, row): text for key in documents for row, text in documents[key].accepted}
@@ -408,11 +397,11 @@ def draw_problems(
         ]
         if sum(part["hash_fraction"] for part in parts.values()) > 1 - 1e-9:
             apart += [i for i in all_ids if assigned[i] == NO_PART]
-        return [f"{i} is not in the part of the same text, or in none" for i in apart]
+        same("documents not in the part of the same text, or in none", expected=[], found=apart)
+        return
     scopes: Sequence[Sequence[tuple[str, int]]] = [all_ids]
     if split.get("scope", "file") == "file":
         scopes = [[i for i in all_ids if i[0] == key] for key in documents]
-    problems = []
     for ids in scopes:
         share = 0.0
         taken = 0
@@ -420,5 +409,4 @@ def draw_problems(
             share += part["fraction"]
             taken += sum(assigned[i] == name for i in ids)
             if abs(taken - share * len(ids)) > 0.5 + 1e-6:
-                problems.append(f"{taken} documents up to {name}, of {len(ids)} at {share}")
-    return problems
+                raise DifferenceError(f"{taken} documents up to {name}, of {len(ids)} at {share}")

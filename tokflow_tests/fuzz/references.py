@@ -18,6 +18,7 @@ from tokflow_tests.texts import find_shared
 from tokflow_tests.vocabularies import (
     LLAMA3_PATTERN,
     QWEN_PATTERN,
+    byte_letters,
     openai_pattern,
     read_ranks,
     write_tiktoken_file,
@@ -108,7 +109,7 @@ def _trained(pattern: str, path: Path) -> Reference:
     ordinary, control = (tokenizers.Tokenizer.from_file(str(path)) for _ in range(2))
     ordinary.encode_special_tokens = True
     added = {token.content: id_ for id_, token in ordinary.get_added_tokens_decoder().items()}
-    letters = {letter: byte for byte, letter in enumerate(_byte_letters())}
+    letters = {letter: byte for byte, letter in enumerate(byte_letters())}
     names = {id_: name for name, id_ in ordinary.get_vocab(with_added_tokens=True).items()}
 
     def bytes_of(token: int) -> bytes:
@@ -146,18 +147,9 @@ def _train(pattern: str) -> tokenizers.Tokenizer:
     tokenizer.add_special_tokens(
         [AddedToken(name, special=True, normalized=False) for name in (EOS, BOS, "<|im_end|>")]
     )
-    if (
-        pattern == "qwen2"
-    ):  # an added token that is found in a text, whatever is said of special ones
+    if pattern == "qwen2":  # it is found in a text, whatever is said of special ones
         tokenizer.add_tokens([AddedToken("<tool>", special=False, normalized=False)])
     return tokenizer
-
-
-def _byte_letters() -> list[str]:
-    """Return the letter of each byte, as GPT-2's bytes_to_unicode has them."""
-    prints = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = iter(range(0x100, 0x200))
-    return [chr(byte if byte in prints else next(others)) for byte in range(256)]
 
 
 def _tiktoken(name: str, cache_folder: Path) -> Reference:
