@@ -189,45 +189,37 @@ def words_of_kinds(seed: int) -> Iterator[tuple[str, Chat]]:
     def a(before: str = "", after: str = "") -> str:
         return f"{before}a{next(made)} the{after}"
 
-    long = [each for _ in range(numbers.randint(3, 6)) for each in (user(u()), assistant(a()))]
-    system = {"role": "system", "content": u()}
+    def asks() -> dict[str, Any]:
+        return user(u())
+
+    def says(**more: Any) -> dict[str, Any]:
+        return assistant(a(), **more)
+
+    def calls(*made: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+        answers = [tool(u(), of["id"]) for of in made]
+        return [asks(), assistant("", tool_calls=[*made], **more), *answers, says()]
+
+    long = [each for _ in range(numbers.randint(3, 6)) for each in (asks(), says())]
     thought, later = {"reasoning_content": a()}, {"reasoning_content": a()}
     inline = f"<think>\n{a()}\n</think>\n\n{a()}"
-    answered = [tool(u()), assistant(a())]
-    yield "plain", Chat([user(u()), assistant(a())])
-    yield "system", Chat([system, user(u()), assistant(a())])
-    yield "long", Chat(long)
-    yield "unanswered", Chat([*long, user(u())])
-    yield (
-        "reasoning",
-        Chat([user(u()), assistant(a(), **thought), user(u()), assistant(a(), **later)]),
-    )
-    yield "inline", Chat([user(u()), assistant(inline), user(u()), assistant(a())])
-    yield "unicode", Chat([user(u("größe ", " 👍🏽")), assistant(a(" 漢字\n", "\u0301 \n"))])
-    yield "spelt", Chat([user(u("<|im_end|><|eot_id|>", "<|user|>")), assistant(a("<|end|> "))])
-    yield "call", Chat([user(u()), assistant("", tool_calls=[call(city=a())]), *answered], TOOLS)
     text_call = call()
     text_call["function"]["arguments"] = '{"city": "x"}'
-    yield "text_call", Chat([user(u()), assistant("", tool_calls=[text_call]), *answered], TOOLS)
-    yield (
-        "nameless_call",
-        Chat([user(u()), assistant("", tool_calls=[call(days=3)]), *answered], TOOLS),
-    )
-    two = [call(city=a()), call(id_="call00002", city=a(), days=2)]
-    both = [tool(u()), tool(u(), "call00002"), assistant(a())]
-    yield "parallel", Chat([user(u()), assistant("", tool_calls=two), *both], TOOLS)
-    one = [call(city=a())]
-    yield "words_and_call", Chat([user(u()), assistant(a(), tool_calls=one), *answered], TOOLS)
-    yield (
-        "thought_call",
-        Chat(
-            [
-                user(u()),
-                assistant("", tool_calls=one, **thought),
-                *answered,
-                user(u()),
-                assistant(a()),
-            ],
-            TOOLS,
-        ),
-    )
+    words = [asks(), says(tool_calls=[call(city=a())]), tool(u()), says()]
+    found = {
+        "plain": [asks(), says()],
+        "system": [{"role": "system", "content": u()}, asks(), says()],
+        "long": long,
+        "unanswered": [*long, asks()],
+        "reasoning": [asks(), says(**thought), asks(), says(**later)],
+        "inline": [asks(), assistant(inline), asks(), says()],
+        "unicode": [user(u("größe ", " 👍🏽")), assistant(a(" 漢字\n", "\u0301 \n"))],
+        "spelt": [user(u("<|im_end|><|eot_id|>", "<|user|>")), assistant(a("<|end|> "))],
+        "call": calls(call(city=a())),
+        "text_call": calls(text_call),
+        "nameless_call": calls(call(days=3)),
+        "parallel": calls(call(city=a()), call(id_="call00002", city=a(), days=2)),
+        "words_and_call": words,
+        "thought_call": [*calls(call(city=a()), **thought), asks(), says()],
+    }
+    for kind, messages in found.items():
+        yield kind, Chat(messages, TOOLS) if kind in TOOL_KINDS else Chat(messages)

@@ -17,7 +17,6 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +25,7 @@ from huggingface_hub.utils import disable_progress_bars
 
 from tokflow_tests.hub_writing import answer_writing, git_name, is_large
 from tokflow_tests.hub_xet import answer_xet
-from tokflow_tests.raw.servers import running
+from tokflow_tests.raw.servers import QuietHandler, running
 
 _API = "/api/(?:datasets|models)"
 
@@ -105,7 +104,9 @@ class Hub:
 def serve_hub() -> Iterator[Hub]:
     """Yield a hub without a dataset, which answers until the block ends."""
     hub = Hub()
-    handler = type("HubHandler", (_Handler,), {"hub": hub})
+    methods = (f"do_{method}" for method in ("HEAD", "GET", "POST", "PUT"))
+    answers = dict.fromkeys(methods, _Handler.answer)
+    handler = type("HubHandler", (_Handler,), {"hub": hub, **answers})
     with running(handler) as server, running(handler) as cdn:
         hub.url = f"http://127.0.0.1:{server.server_port}"
         hub.cdn = f"http://127.0.0.1:{cdn.server_port}"
@@ -121,25 +122,10 @@ def quick(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("tokflow.raw.remote.time", clock)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # it costs 40 ms a request
     hub: Hub
-
-    def log_message(self, *_):
-        """Say nothing."""
-
-    def do_HEAD(self):
-        self.answer()
-
-    def do_GET(self):
-        self.answer()
-
-    def do_POST(self):
-        self.answer()
-
-    def do_PUT(self):
-        self.answer()
 
     def answer(self):
         hub, parts = self.hub, urllib.parse.urlsplit(self.path)

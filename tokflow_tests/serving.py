@@ -8,12 +8,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+
+from tokflow_tests.raw.servers import QuietHandler, running
 
 WAIT_SECONDS = 300
 """Enough for a machine with ten times as much to do as it has cores; only a failure takes it."""
@@ -24,19 +24,14 @@ def webhook() -> Iterator[tuple[str, list[Any]]]:
     """Serve a webhook on loopback; yield its URL and the JSON that it has got."""
     told: list[Any] = []
 
-    class Webhook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Webhook(QuietHandler):
+        def do_POST(self) -> None:  # noqa: N802 (http.server's name)
             told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Webhook) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+    with running(Webhook) as server:
         yield f"http://127.0.0.1:{server.server_port}/", told
-        server.shutdown()
 
 
 def end(process: "subprocess.Popen[Any]") -> None:

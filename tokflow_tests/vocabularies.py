@@ -77,20 +77,10 @@ def first_ranks(name: str, size: int | None) -> tuple[dict[bytes, int], dict[str
     return few, {token: size + index for index, token in enumerate(special)}
 
 
-def byte_level_fields(
-    name: str,
-    *,
-    pattern: str,
-    normalizer: Any = None,
-    ignore_merges: bool = False,
-    size: int | None = None,
-) -> dict[str, Any]:
+def byte_level_fields(name: str, *, size: int | None = None, **how: Any) -> dict[str, Any]:
     """Return the tokenizer.json of an encoding as Llama 3 and Qwen publish theirs; `size`: of its
     first tokens alone."""
-    ranks, special = first_ranks(name, size)
-    return fields_of(
-        ranks, special, pattern=pattern, normalizer=normalizer, ignore_merges=ignore_merges
-    )
+    return fields_of(*first_ranks(name, size), **how)
 
 
 def fields_of(
@@ -103,10 +93,7 @@ def fields_of(
 ) -> dict[str, Any]:
     """Return the tokenizer.json of tiktoken's ranks, as transformers converts them."""
     letters = byte_letters()
-
-    def spell(token: bytes) -> str:
-        return "".join(letters[byte] for byte in token)
-
+    spelt = {token: "".join(letters[byte] for byte in token) for token in ranks}
     split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     added = [
@@ -115,32 +102,27 @@ def fields_of(
     ]
     return {
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        **dict.fromkeys(("truncation", "padding", "post_processor")),
         "added_tokens": sorted(added, key=lambda token: token["id"]),
         "normalizer": normalizer,
         "pre_tokenizer": {
             "type": "Sequence",
             "pretokenizers": [{**split, "invert": False}, {**byte_level, "use_regex": False}],
         },
-        "post_processor": None,
         "decoder": {**byte_level, "use_regex": True},
         "model": {
             "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
+            **dict.fromkeys(("dropout", "unk_token", *AFFIXES)),
+            **dict.fromkeys(("fuse_unk", "byte_fallback"), False),
             "ignore_merges": ignore_merges,
-            "vocab": {spell(token): rank for token, rank in ranks.items()},
-            "merges": [[spell(left), spell(right)] for left, right in merges_of(ranks)],
+            "vocab": {spelt[token]: rank for token, rank in ranks.items()},
+            "merges": [[spelt[left], spelt[right]] for left, right in merges_of(ranks)],
         },
     }
 
 
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+AFFIXES = ("continuing_subword_prefix", "end_of_word_suffix")
 
 
 def merges_of(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
