@@ -65,6 +65,22 @@ def index_of(folder: Path, part: str) -> list[dict[str, Any]]:
     ).to_pylist()
 
 
+def export_bytes(built: BuildResult, name: str) -> dict[str, bytes]:
+    """Return every file of an export that was built by its name, fetched."""
+    made = built.export(name)
+    made.stored.fetch()
+    return {of: (made.folder / of).read_bytes() for of in made.manifest.files}
+
+
+def digests_of(dataset: Dataset) -> dict[tuple[str, str, str], str]:
+    """Return the sha256 of every file of the outputs of now, by stage, name and file."""
+    return {
+        (output.stage, output.name, name): entry.sha256
+        for output in graph_of(dataset).outputs()
+        for name, entry in output.manifest().files.items()
+    }
+
+
 STAGES = ("tokens", "attributes", "selection", "split", "sequences")
 INDEXES = [f"manifests-{stage}.index" for stage in STAGES]
 NOTES = (Path(RUN_NAME).name, "hashes.jsonl", "checks.jsonl", "failures.json", *INDEXES)

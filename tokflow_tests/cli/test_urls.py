@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.mixture import graph_of
 from tokflow.store.remote.places import objects_at
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.outputs import digests_of
 from tokflow_tests.tiny import (
     SMALL,
     TEXTS,
@@ -143,15 +142,6 @@ def printed_by(process: "subprocess.Popen[str]") -> dict[str, Any]:
     return dataset
 
 
-def files_of(dataset: Dataset) -> dict[tuple[str, str, str], str]:
-    """Return the sha256 of each file of the outputs by stage, name and file."""
-    return {
-        (output.stage, output.name, name): entry.sha256
-        for output in graph_of(dataset).outputs()
-        for name, entry in output.manifest().files.items()
-    }
-
-
 @pytest.mark.slow
 def test_three_machines_build_each_output_once_and_a_whole_run_makes_the_rest(
     object_store: ObjectStore, tmp_path: Path
@@ -181,4 +171,4 @@ def test_three_machines_build_each_output_once_and_a_whole_run_makes_the_rest(
     raw = {"files": "raw/*.jsonl"}
     here = declare_small(tmp_path, raw=raw, store="here", **how)
     build(here)
-    assert files_of(there) == files_of(here)
+    assert digests_of(there) == digests_of(here)

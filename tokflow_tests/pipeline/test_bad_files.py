@@ -16,11 +16,12 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure, note_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
-from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.status import file_statuses
+from tokflow_tests.outputs import export_bytes
+from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.raw.fetching import Server, serving
-from tokflow_tests.tiny import declare, load_dataset, write_raw, write_yaml
+from tokflow_tests.tiny import declare
 
 WHOLE = gzip.compress(b'{"text": "the middle"}\n' * 100, mtime=0)
 TEXTS = {"a.jsonl": ["one", "two"], "c.jsonl": ["three"], "d.jsonl": ["four", "five"]}
@@ -33,11 +34,6 @@ def skipping(folder: Path, bad: bytes, name: str = "b.jsonl.gz", **attributes: A
     dataset = declare(folder, TEXTS, raw=raw, **{"exports": ["bin", "parquet"], **attributes})
     (folder / "raw" / name).write_bytes(bad)
     return dataset
-
-
-def bytes_of(built: BuildResult, name: str) -> dict[str, bytes]:
-    made = built.export(name)
-    return {of: (made.folder / of).read_bytes() for of in made.manifest.files}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +115,7 @@ def test_exports_have_the_bytes_of_a_build_in_which_the_file_never_was(
 
     assert of_bad.failed == ()
     for export in ("bin", "parquet"):
-        assert bytes_of(of_bad, export) == bytes_of(of_never, export)
+        assert export_bytes(of_bad, export) == export_bytes(of_never, export)
         fingerprints = {of.export(export).manifest.recipe.fingerprint for of in (of_bad, of_never)}
         assert len(fingerprints) == 2
 
@@ -221,22 +217,16 @@ def test_verify_and_trace_say_the_state_of_the_file(tmp_path: Path):
 
 
 def test_a_mixture_says_what_its_source_leaves_out(tmp_path: Path):
-    write_raw(tmp_path, {"a.jsonl": ["one"], "z.jsonl": ["two"]})
-    (tmp_path / "raw/b.jsonl").write_bytes(b"{")
-    raw = {"files": "raw/*.jsonl", "on_bad_file": "skip"}
-    source = write_yaml(tmp_path, name="web", raw=raw, exports=[])
-    shutil.move(source, tmp_path / "web.yaml")
-    (tmp_path / "mix.yaml").write_text(
-        "name: mix\nstore: store\nexports: [bin]\n"
-        "mixture: {sources: {web: {config: web.yaml, weight: 1}}}\n"
-    )
-    mixture = load_dataset(tmp_path / "mix.yaml")
+    raw = {"files": "web/*.jsonl", "on_bad_file": "skip"}
+    declare_source(tmp_path, "web", {"a.jsonl": ["one"], "z.jsonl": ["two"]}, raw=raw)
+    (tmp_path / "web/b.jsonl").write_bytes(b"{")
+    mixture = declare_mixture(tmp_path, {"sources": {"web": {"weight": 1}}}, exports=["bin"])
 
     built = build_dataset(mixture)
 
     assert built.failed == ()
     assert list(built.export("bin").manifest.details["bad_files"]) == ["web/b.jsonl"]
-    assert "raw/b.jsonl (a bad file: " in "\n".join(left_out(mixture, built))
+    assert "web/b.jsonl (a bad file: " in "\n".join(left_out(mixture, built))
     assert make_plan(mixture).is_up_to_date
 
 

@@ -18,13 +18,14 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import drop_tokens, spare_tokens
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
-from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.remote.places import CACHE_VARIABLE
 from tokflow.tokens import shard_files
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.disks import flip
 from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.outputs import export_bytes
+from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import declare, load_dataset, write_raw, write_yaml
 
 TEXTS = {f"{name}.jsonl": [f"text {name} {of} " * 9 for of in range(9)] for name in "abc"}
@@ -45,12 +46,6 @@ def tokens_there(store: ObjectStore) -> list[str]:
     return [key for key in keys if key.endswith("/tokens.bin")]
 
 
-def bytes_of(built: BuildResult, name: str) -> dict[str, bytes]:
-    made = built.export(name)
-    made.stored.fetch()
-    return {of: (made.folder / of).read_bytes() for of in made.manifest.files}
-
-
 def test_tokens_go_when_the_exports_stand_and_everything_else_stays(tmp_path: Path):
     whole = build_dataset(declared(tmp_path / "whole", "all"))
     dataset = declared(tmp_path / "kept")
@@ -61,7 +56,7 @@ def test_tokens_go_when_the_exports_stand_and_everything_else_stays(tmp_path: Pa
         of.manifest.counts["num_tokens"] * 2 for of in whole.of("tokens")
     )
     assert tokens_in(dataset) == []
-    assert bytes_of(built, "bin") == bytes_of(whole, "bin")
+    assert export_bytes(built, "bin") == export_bytes(whole, "bin")
     assert make_plan(dataset).is_up_to_date
     assert build_dataset(dataset).num_new == 0
     names = {of.name for of in (dataset.folder / "tokens").rglob("*") if of.is_file()}
@@ -82,7 +77,7 @@ def test_what_needs_tokens_again_says_how_many_bytes_and_makes_the_same(tmp_path
     assert {of.cause for of in plan.missing if of.stage == "tokens"} == {"dropped"}
     assert {of.output.stage for of in built.made if of.is_new} == {"tokens", "sequences", "export"}
     for name in ("bin", "parquet"):
-        assert bytes_of(built, name) == bytes_of(whole, name)
+        assert export_bytes(built, name) == export_bytes(whole, name)
     assert tokens_in(dataset) == []
 
 
@@ -96,7 +91,7 @@ def test_a_file_more_makes_exports_of_all_tokens(split: dict[str, Any], tmp_path
 
     built = build_dataset(dataset)
 
-    assert bytes_of(built, "bin") == bytes_of(build_dataset(whole), "bin")
+    assert export_bytes(built, "bin") == export_bytes(build_dataset(whole), "bin")
     assert tokens_in(dataset) == []
 
 
@@ -284,30 +279,24 @@ def test_an_output_made_again_while_its_tokens_are_dropped_stays_whole(
 
 
 def test_tokens_of_a_mixture_go_and_come_with_its_exports(tmp_path: Path):
-    write_raw(tmp_path, TEXTS)
     for name in ("web", "code"):
-        write_yaml(tmp_path, name=name, raw={"files": "raw/*"}, keep="exports", exports=[]).rename(
-            tmp_path / f"{name}.yaml"
-        )
+        declare_source(tmp_path, name, TEXTS, keep="exports")
 
-    def mixture(exports: str) -> Dataset:
-        sources = "{web: {config: web.yaml, weight: 2}, code: {config: code.yaml, weight: 1}}"
-        (tmp_path / "mix.yaml").write_text(
-            f"name: mix\nstore: store\nexports: {exports}\nmixture: {{sources: {sources}}}\n"
-        )
-        return load_dataset(tmp_path / "mix.yaml")
+    def mixture(*exports: str) -> Dataset:
+        sources = {"web": {"weight": 2}, "code": {"weight": 1}}
+        return declare_mixture(tmp_path, {"sources": sources}, exports=[*exports])
 
-    first = build_dataset(mixture("[bin]"))
-    sources = mixture("[bin]").sources
+    first = build_dataset(mixture("bin"))
+    sources = mixture("bin").sources
     assert (first.failed, first.dropped_bytes > 0) == ((), True)
     assert [of for source in sources for of in tokens_in(source)] == []
-    assert make_plan(mixture("[bin]")).is_up_to_date
+    assert make_plan(mixture("bin")).is_up_to_date
 
-    both = mixture("[bin, npy]")
+    both = mixture("bin", "npy")
     assert {of.cause for of in make_plan(both).missing if of.stage == "tokens"} == {"dropped"}
     assert build_dataset(both).failed == ()
 
-    assert bytes_of(build_dataset(both), "bin") == bytes_of(first, "bin")
+    assert export_bytes(build_dataset(both), "bin") == export_bytes(first, "bin")
     assert [of for source in sources for of in tokens_in(source)] == []
 
 
@@ -329,7 +318,7 @@ def test_tokens_of_a_store_at_a_url_go_there_too_and_come_again(
     built = build_dataset(more)
 
     for name in ("bin", "npy"):
-        assert bytes_of(built, name) == bytes_of(whole, name)
+        assert export_bytes(built, name) == export_bytes(whole, name)
     assert tokens_there(object_store) == []
 
 

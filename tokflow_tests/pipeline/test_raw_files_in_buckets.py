@@ -15,6 +15,7 @@ from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.outputs import digests_of
 from tokflow_tests.tiny import SMALL, TEXTS, build, write_raw
 
 
@@ -28,16 +29,6 @@ def declared(there: ObjectStore, folder: Path, **attributes: Any) -> Dataset:
     raw = {"files": f"{there.url}/raw/**/*.jsonl"}
     fields = {**SMALL, "raw": raw, "store": f"{there.url}/store", **attributes}
     return make_dataset(fields, base=folder, where="test")
-
-
-def files_of(dataset: Dataset) -> dict[str, str]:
-    """Return the sha256 of every file of the outputs of today, by what it is of."""
-    outputs = list(graph_of(dataset).outputs())
-    return {
-        f"{output.stage} {output.name} {name}": entry.sha256
-        for output in outputs
-        for name, entry in output.manifest().files.items()
-    }
 
 
 @pytest.mark.parametrize("raw", [{}, {"group": 2}])
@@ -59,7 +50,7 @@ def test_the_outputs_are_those_of_raw_files_on_this_disk(
     with object_store.counted() as count:
         build(there)
 
-    assert files_of(there) == files_of(local)
+    assert digests_of(there) == digests_of(local)
     assert count["GET"] <= len(TEXTS) + 1
     assert not list(there.folder.glob("raw"))
 
