@@ -14,13 +14,16 @@ from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import MissingOutputError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.index import read_index, read_spans
-from tokflow.split import SPAN_COLUMNS, SPANS_NAME, PartSpans, Split
+from tokflow.split import SPANS_NAME, PartSpans, Split
 from tokflow.store.integrity import check_files
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import repeated, to_arrow, to_numpy
 from tokflow.tokens import TokenSource
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME
+
+OF_SHARD = {"token_start": "token_offset", "num_tokens": "num_tokens"}
+"""Columns of the documents of a shard, by what spans of a part call them."""
 
 CutChars: TypeAlias = dict[tuple[int, int], int]
 """Characters of each span of cut documents, by document and first character."""
@@ -119,6 +122,39 @@ class Texts:
         self.shard, self.split = shard, split
         self._of_parts: dict[str, tuple[PartSpans, npt.NDArray[np.int64], CutChars]] = {}
 
+    def entries(
+        self, part: str | None, spans: Sequence[tuple[int, int]]
+    ) -> list[list[dict[str, Any]]]:
+        """Return a row, as an index has it, of each document of a token shard that touches each of
+        some spans of positions."""
+        shard = self.shard
+        check_files(shard, only=set(shard.names(DOCUMENTS_NAME)))
+        table = shard.documents(["row", "token_offset", "num_tokens"])
+        row, start, num_tokens = (to_numpy(column) for column in table.columns)
+        kept = shard.kept_columns() if shard.keep_columns else pa.table({})
+        found = []
+        for first, stop in spans:
+            is_wanted = (start < stop) & (start + num_tokens > first) & (num_tokens > 0)
+            documents = np.flatnonzero(is_wanted)
+            files, rows = shard.origins.of_rows(row[documents])
+            zeros, own = to_arrow(np.zeros_like(rows)), kept.take(to_arrow(documents))
+            values = {
+                "part": repeated("", len(documents)),
+                "position": to_arrow(start[documents]),
+                "num_tokens": to_arrow(num_tokens[documents]),
+                "raw_file": files,
+                "row": to_arrow(rows),
+                "char_start": zeros,
+                "token_in_piece": zeros,
+            }
+            values |= {name: own[name] for name in own.column_names}
+            found.append(pa.table(values).to_pylist())
+        return found
+
+    def outputs_of(self, entry: Mapping[str, Any]) -> list[Split | TokenShard]:
+        """Return the outputs that the text of a row is read from."""
+        return [self.shard, *([self.split] if self.split else [])]
+
     def text_of(
         self, entry: Mapping[str, Any], exported: ExportedTokens | None = None
     ) -> TokenizedText:
@@ -126,18 +162,14 @@ class Texts:
         shard were dropped."""
         shard = self.shard
         row = shard.origins.row_of(entry["raw_file"], entry["row"])
-        document = int(np.searchsorted(self._rows, row))
+        document = int(np.searchsorted(to_numpy(self._documents["row"]), row))
         spans, order, cut_chars = self._of_part(entry["part"])
         char_start = entry["char_start"]
         edges = np.searchsorted(spans.document, (document, document + 1), sorter=order)
         of_document = order[slice(*edges)]
         at = of_document[np.searchsorted(spans.char_start[of_document], char_start)]
-        facts, config = (
-            self._documents.slice(document, 1).to_pylist()[0],
-            shard.manifest.recipe.config,
-        )
-        num_chars = cut_chars.get((document, char_start), facts["num_chars"])
-        is_chat_or_control = config["special_tokens_in_text"] == "control" or shard.has_loss_mask
+        [facts] = self._documents.slice(document, 1).to_pylist()
+        config = shard.manifest.recipe.config
         source, masks = (exported, None) if exported else self._sources
         return TokenizedText(
             source=source,
@@ -145,8 +177,8 @@ class Texts:
             token_start=0 if exported else int(spans.token_start[at]),
             num_tokens=int(spans.num_tokens[at]),
             char_start=char_start,
-            num_chars=num_chars,
-            may_hold_special=is_chat_or_control,
+            num_chars=cut_chars.get((document, char_start), facts["num_chars"]),
+            may_hold_special=config["special_tokens_in_text"] == "control" or shard.has_loss_mask,
             may_have_added=(config["bos"] == "first", config["eos"] == "last"),
             record=facts.get("record"),
             shard=shard,
@@ -163,10 +195,6 @@ class Texts:
         return self.shard.documents(columns)
 
     @cached_property
-    def _rows(self) -> npt.NDArray[np.int64]:
-        return to_numpy(self._documents["row"])
-
-    @cached_property
     def _sources(self) -> tuple[TokenSource, TokenSource | None]:
         """The tokens, and their loss mask."""
         if self.split is not None:
@@ -178,22 +206,15 @@ class Texts:
         """Return the spans of a part, which can be shuffled, their order by document and place in
         it, and the characters of spans of cut documents."""
         if part not in self._of_parts and self.split is None:
-            table = self.shard.documents(SPAN_COLUMNS)
-            token_start, num_tokens = (to_numpy(table[name]) for name in SPAN_COLUMNS)
+            table = self.shard.documents([*OF_SHARD.values()])
             document, zeros = np.arange(len(table)), np.zeros(len(table), dtype=np.int64)
-            spans = PartSpans(
-                document=document,
-                char_start=zeros,
-                token_start=token_start,
-                num_tokens=num_tokens,
-            )
+            values = {name: to_numpy(table[of]) for name, of in OF_SHARD.items()}
+            spans = PartSpans(document=document, char_start=zeros, **values)
             self._of_parts[part] = spans, document, {}
         elif part not in self._of_parts and self.split is not None:
             rows, names = self.split.rows(part), ("document", "char_start", "num_chars")
-            cut = (rows[name][rows["is_cut"]].tolist() for name in names)
-            document, char_start, num_chars = cut
-            keys = zip(document, char_start, strict=True)
-            cut_chars = dict(zip(keys, num_chars, strict=True))
+            cut = zip(*(rows[name][rows["is_cut"]].tolist() for name in names), strict=True)
+            cut_chars = {(document, start): num_chars for document, start, num_chars in cut}
             spans = self.split.spans(part)
             order = np.lexsort((spans.char_start, spans.document))
             self._of_parts[part] = spans, order, cut_chars
@@ -228,8 +249,7 @@ class ExportTexts:
     def outputs_of(self, entry: Mapping[str, Any]) -> list[Split | TokenShard]:
         """Return the outputs that the text of a row of the index is read from. Raises: as
         `text_of`."""
-        texts = self._open(entry)
-        return [texts.shard, *([texts.split] if texts.split else [])]
+        return self._open(entry).outputs_of(entry)
 
     def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
         """Return the text that a row of the index is of.
@@ -259,46 +279,3 @@ class ExportTexts:
                 self._of_splits[split.folder] = Texts(split.shard, split)
             self._of_files[name] = self._of_splits[split.folder]
         return self._of_files[name]
-
-
-class ShardTexts:
-    """Finds the texts of a token store as `ExportTexts` does those of an export."""
-
-    def __init__(self, shard: TokenShard) -> None:
-        self._shard, self._texts = shard, Texts(shard)
-
-    def entries(
-        self, part: str | None, spans: Sequence[tuple[int, int]]
-    ) -> list[list[dict[str, Any]]]:
-        """Return a row, as an index has it, of each document that touches each of some spans."""
-        shard = self._shard
-        check_files(shard, only=set(shard.names(DOCUMENTS_NAME)))
-        table = shard.documents(["row", "token_offset", "num_tokens"])
-        row, start, num_tokens = (to_numpy(column) for column in table.columns)
-        kept = shard.kept_columns() if shard.keep_columns else None
-        found = []
-        for span in spans:
-            is_wanted = (start < span[1]) & (start + num_tokens > span[0])
-            documents = np.flatnonzero(is_wanted & (num_tokens > 0))
-            files, rows = shard.origins.of_rows(row[documents])
-            values = {
-                "part": repeated("", len(documents)),
-                "position": to_arrow(start[documents]),
-                "num_tokens": to_arrow(num_tokens[documents]),
-                "raw_file": files,
-                "row": to_arrow(rows),
-                "char_start": to_arrow(np.zeros_like(rows)),
-                "token_in_piece": to_arrow(np.zeros_like(rows)),
-            }
-            own = kept.take(to_arrow(documents)) if kept is not None else None
-            values |= {name: own[name] for name in shard.keep_columns} if own is not None else {}
-            found.append(pa.table(values).to_pylist())
-        return found
-
-    def outputs_of(self, entry: Mapping[str, Any]) -> list[Split | TokenShard]:
-        """Return the outputs that the text of a row is read from."""
-        return [self._shard]
-
-    def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
-        """Return the text that a row is of."""
-        return self._texts.text_of(entry)

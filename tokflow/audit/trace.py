@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from tokflow.audit.ancestry import Ancestry, open_tokenizer
 from tokflow.audit.characters import Characters
-from tokflow.audit.texts import ExportTexts, ShardTexts, TokenizedText
+from tokflow.audit.texts import ExportTexts, Texts, TokenizedText
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import Export
 from tokflow.exports.index import INDEX_SCHEMA
@@ -94,10 +94,10 @@ class Tracer:
     def __init__(self, stored: StoredOutput, *, trust_remote_code: bool = False) -> None:
         self.stored, self._trust = stored, trust_remote_code
         self._ancestry = Ancestry()
-        self._texts: ExportTexts | ShardTexts = (
+        self._texts: ExportTexts | Texts = (
             ExportTexts(stored, self._ancestry)
             if is_export(stored.manifest)
-            else ShardTexts(self._ancestry.shard(stored))
+            else Texts(self._ancestry.shard(stored))
         )
 
     def origins(

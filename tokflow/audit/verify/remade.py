@@ -1,6 +1,6 @@
 """Splits and sequences made again by their own stage's functions, and compared with the stored."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -108,39 +108,35 @@ def _stored_cut_tokens(split: Split, spans: FileSpans, folder: Path) -> npt.NDAr
 def _made_again(
     stored: StoredOutput | InStore,
     write: Callable[[Path], object],
-    unknown: set[str] | frozenset[str] = frozenset(),
+    unknown: Collection[str] = (),
 ) -> list[str]:
-    """Return how an output differs from the same made again by `write`; `unknown` counts may."""
-    with TemporaryDirectory(prefix="tokflow.") as folder, Reading():
-        write(Path(folder))
-        return [*_differences(stored, Path(folder), unknown)]
-
-
-def _differences(
-    stored: StoredOutput | InStore, folder: Path, unknown: set[str] | frozenset[str]
-) -> Iterator[str]:
-    """Yield how an output differs from the same made again in `folder`.
+    """Return how an output differs from the same made again by `write`; `unknown` counts may.
 
     Tables may be of other bytes, as another version of pyarrow writes them, if their rows are
     the same.
     """
-    manifest, expected = stored.manifest, read_manifest(folder)
-    facts = {**expected.counts, **expected.details, "files": sorted(expected.files)}
-    found: dict[str, Any] = {**manifest.counts, **manifest.details, "files": sorted(manifest.files)}
-    for name in sorted((facts | found).keys() - unknown):
-        if facts.get(name) != found.get(name):
-            yield (
-                f"{stored.folder}: expected {name} {facts.get(name)!r} as made again, "
-                f"found {found.get(name)!r}"
-            )
-    for name, entry in expected.files.items():
-        path = stored.store.file(stored, name)
-        if (broken := broken_file(stored.folder, name, entry)) is None:
-            continue
-        if path.suffix != ".parquet" or not path.is_file():
-            yield f"{path}: expected {broken.expected} as made again, found {broken.found}"
-            continue
-        yield from _row_difference(path, folder / name)
+    problems = []
+    with TemporaryDirectory(prefix="tokflow.") as name, Reading():
+        folder = Path(name)
+        write(folder)
+        manifests = read_manifest(folder), stored.manifest
+        expected, found = (
+            {**of.counts, **of.details, "files": sorted(of.files)} for of in manifests
+        )
+        for name in sorted((expected | found).keys() - {*unknown}):
+            if expected.get(name) != found.get(name):
+                there = f"{expected.get(name)!r} as made again, found {found.get(name)!r}"
+                problems.append(f"{stored.folder}: expected {name} {there}")
+        for name, entry in manifests[0].files.items():
+            path = stored.store.file(stored, name)
+            if (broken := broken_file(stored.folder, name, entry)) is None:
+                continue
+            if path.suffix == ".parquet" and path.is_file():
+                problems += _row_difference(path, folder / name)
+                continue
+            there = f"{broken.expected} as made again, found {broken.found}"
+            problems.append(f"{path}: expected {there}")
+    return problems
 
 
 def _row_difference(path: Path, remade: Path) -> Iterator[str]:
@@ -150,10 +146,10 @@ def _row_difference(path: Path, remade: Path) -> Iterator[str]:
         return
     yield from unequal(path, num_rows=(len(expected), len(found)))
     row = first_other_row(expected, found)
-    one, other = (table.slice(row, 1).to_pylist() for table in (expected, found))
-    if one and other:
-        wrong = {name: value for name, value in one[0].items() if value != other[0][name]}
-        there = {name: other[0][name] for name in wrong}
+    rows = (of.slice(row, 1).to_pylist() for of in (expected, found))
+    for one, other in zip(*rows, strict=False):  # none where one of them has ended
+        wrong = {name: value for name, value in one.items() if value != other[name]}
+        there = {name: other[name] for name in wrong}
         yield f"{path}: row {row:,}: expected {wrong} as made again, found {there}"
 
 

@@ -12,17 +12,8 @@ from tokflow.errors import TokflowError, UntrustedCodeError
 from tokflow.store.tables import to_numpy, to_texts
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, check_content
-from tokflow.tokens import TokenSource
+from tokflow.tokens import TokenSource, shard_files
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.shard_files import (
-    DOCUMENTS_NAME,
-    DOCUMENTS_SCHEMA,
-    KEPT_NAME,
-    LOSS_MASK_NAME,
-    REJECTS_NAME,
-    TOKENS_NAME,
-    rejects_in,
-)
 
 TOKENS_AT_ONCE = 1_000_000
 """Token ids looked at together, so that memory does not grow with the output."""
@@ -37,7 +28,7 @@ def verify_tokens(shard: TokenShard) -> list[str]:
     documents and as the counts say were in the texts, a loss mask of 0 and 1, as many values of the
     columns that are kept as documents. Where tokens.bin was dropped, only the others.
     """
-    names = DOCUMENTS_SCHEMA.names[:-1]
+    names = shard_files.DOCUMENTS_SCHEMA.names[:-1]
     table = shard.documents(names)
     columns = {name: to_numpy(table[name]) for name in names}
     problems = [
@@ -48,7 +39,7 @@ def verify_tokens(shard: TokenShard) -> list[str]:
     if not shard.manifest.dropped:
         problems += _id_problems(shard, columns["token_offset"], columns["num_tokens"])
         problems += _eos_problems(shard)
-        problems += _mask_problems(shard)
+        problems += _mask_problems(shard) if shard.has_loss_mask else []
     return problems
 
 
@@ -61,21 +52,14 @@ def _path_of(shard: TokenShard, name: str) -> Path:
 def _document_problems(
     shard: TokenShard, columns: dict[str, npt.NDArray[np.int64]]
 ) -> Iterator[str]:
-    counts = shard.manifest.counts
-    where = _path_of(shard, DOCUMENTS_NAME)
-    sums = {
-        name: (counts[name], int(columns[name].sum()))
-        for name in ("num_chars", "num_bytes", "num_tokens")
+    where = _path_of(shard, shard_files.DOCUMENTS_NAME)
+    found = {
+        "num_documents": len(columns["row"]),
+        **{of: int(columns[of].sum()) for of in ("num_chars", "num_bytes", "num_tokens")},
+        "num_empty_documents": int(np.count_nonzero(columns["num_chars"] == 0)),
     }
-    yield from unequal(
-        where,
-        num_documents=(counts["num_documents"], len(columns["row"])),
-        **sums,
-        num_empty_documents=(
-            counts["num_empty_documents"],
-            int(np.count_nonzero(columns["num_chars"] == 0)),
-        ),
-    )
+    counts = shard.manifest.counts
+    yield from unequal(where, **{name: (counts[name], num) for name, num in found.items()})
     for offset, size in (("char_offset", "num_chars"), ("token_offset", "num_tokens")):
         expected = np.cumsum(columns[size]) - columns[size]
         if len(wrong := np.flatnonzero(columns[offset] != expected)):
@@ -88,17 +72,14 @@ def _document_problems(
 
 def _row_problems(shard: TokenShard, rows: npt.NDArray[np.int64]) -> Iterator[str]:
     if len(wrong := np.flatnonzero(np.diff(rows) <= 0)):
-        first = int(wrong[0])
-        yield (
-            f"{_path_of(shard, DOCUMENTS_NAME)}: document {first + 1:,}: expected a row above "
-            f"{rows[first]:,}, found {rows[first + 1]:,}"
-        )
+        first, where = int(wrong[0]), _path_of(shard, shard_files.DOCUMENTS_NAME)
+        expected = f"expected a row above {rows[first]:,}, found {rows[first + 1]:,}"
+        yield f"{where}: document {first + 1:,}: {expected}"
         return
     num_rejects = shard.manifest.counts["num_rejects"]
-    path = shard.folder / REJECTS_NAME
-    origins = shard.origins
+    path, origins = shard.folder / shard_files.REJECTS_NAME, shard.origins
     lines = path.read_bytes() if path.is_file() else b""
-    rejects = rejects_in(lines, origins.raw_files[0])
+    rejects = shard_files.rejects_in(lines, origins.raw_files[0])
     if len(rejects) != num_rejects:
         yield f"{path}: expected {num_rejects:,} rejects, found {len(rejects):,}"
         return
@@ -129,7 +110,7 @@ def _left_out_problems(shard: TokenShard, taken: npt.NDArray[np.int64]) -> Itera
     first = np.array(shard.origins.first_rows, dtype=np.int64)
     is_other_file = np.diff(np.searchsorted(first, rows, side="right"), prepend=0) != 0
     step = np.diff(records, prepend=-1)
-    where = _path_of(shard, DOCUMENTS_NAME)
+    where = _path_of(shard, shard_files.DOCUMENTS_NAME)
     if len(wrong := np.flatnonzero((step < 0) & ~is_other_file)):
         yield f"{where}: document {wrong[0]:,}: expected no record before that of the last document"
     num_records = int(np.count_nonzero((step != 0) | is_other_file))
@@ -141,7 +122,7 @@ def _id_problems(
     shard: TokenShard, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
 ) -> Iterator[str]:
     details, tokens = shard.manifest.details, shard.tokens()
-    where = _path_of(shard, TOKENS_NAME)
+    where = _path_of(shard, shard_files.TOKENS_NAME)
     yield from too_large(where, tokens, details["vocab_size"])
     ends, is_ended = starts + counts, (counts > 0) | _ends_empty(shard)
     if len(ends) and (ends.max() > len(tokens) or counts.min() < 0):
@@ -199,7 +180,7 @@ def _eos_problems(shard: TokenShard) -> Iterator[str]:
         num_tokens = to_numpy(shard.documents(["num_tokens"])["num_tokens"])
         num_ended -= int(np.count_nonzero(num_tokens == 0))
     expected = each * num_ended + counts["num_eos_in_text"]
-    yield from unequal(_path_of(shard, TOKENS_NAME), num_eos=(expected, found))
+    yield from unequal(_path_of(shard, shard_files.TOKENS_NAME), num_eos=(expected, found))
 
 
 def _ends_empty(shard: TokenShard) -> bool:
@@ -208,26 +189,22 @@ def _ends_empty(shard: TokenShard) -> bool:
 
 
 def _mask_problems(shard: TokenShard) -> Iterator[str]:
-    if not shard.has_loss_mask:
-        return
-    where, mask = _path_of(shard, LOSS_MASK_NAME), shard.loss_mask()
+    where, mask = _path_of(shard, shard_files.LOSS_MASK_NAME), shard.loss_mask()
     yield from unequal(where, num_mask_values=(shard.num_tokens, len(mask)))
-    num_found, is_well = 0, True
+    num_found, wrong = 0, list[str]()
     for first, batch in _batches(mask):
         num_found += int(np.count_nonzero(batch))
-        if is_well and len(wrong := np.flatnonzero(batch > 1)):
-            is_well = False
-            yield (
-                f"{where}: token {first + wrong[0]:,}: expected 0 or 1 in the loss mask, "
-                f"found {batch[wrong[0]]}"
-            )
+        for at in np.flatnonzero(batch > 1)[:1]:
+            found = f"expected 0 or 1 in the loss mask, found {batch[at]}"
+            wrong.append(f"{where}: token {first + at:,}: {found}")
+    yield from wrong[:1]
     num_loss_tokens = shard.manifest.counts["num_loss_tokens"]
     yield from unequal(where, num_loss_tokens=(num_loss_tokens, num_found))
 
 
 def _kept_problems(shard: TokenShard) -> Iterator[str]:
     if shard.keep_columns:
-        where, found = _path_of(shard, KEPT_NAME), shard.kept_columns()
+        where, found = _path_of(shard, shard_files.KEPT_NAME), shard.kept_columns()
         expected = (shard.manifest.counts["num_documents"], list(shard.keep_columns))
         if expected != (len(found), found.schema.names):
             yield f"{where}: expected {expected}, found {(len(found), found.schema.names)}"

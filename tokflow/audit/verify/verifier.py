@@ -1,6 +1,6 @@
 """What is wrong with outputs: their files first, then their content, by several processes."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,6 @@ from tokflow.audit.verify.remade import (
     verify_split,
 )
 from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
-from tokflow.documents import DocumentsConfig
 from tokflow.errors import (
     CorruptOutputError,
     ForeignOutputError,
@@ -100,11 +99,7 @@ def _problems(notes: list[str], verify: Callable[..., list[str]], *of: Any) -> R
 
 
 def _compared_with_raw(
-    raw: RawPartition,
-    shard: TokenShard,
-    documents: DocumentsConfig,
-    encoding: Encoding,
-    **options: Any,
+    raw: RawPartition, shard: TokenShard, documents: Any, encoding: Encoding, **options: Any
 ) -> Result:
     """Compare a token shard with its counts, then with its raw file."""
     if problems := verify_tokens(shard):
@@ -115,10 +110,8 @@ def _compared_with_raw(
         try_to_write_verdict(encoding.tokenizer, difference)
         notes.append("gigatoken made it; `tokflow run` makes all of them with the reference")
 
-    problems = verify_against_raw(
-        raw, shard, documents, encoding, **options, on_difference=disqualify
-    )
-    return problems, notes
+    options["on_difference"] = disqualify
+    return verify_against_raw(raw, shard, documents, encoding, **options), notes
 
 
 def _with(begun: Verification, found: Result | Exception) -> Verification:
@@ -241,20 +234,18 @@ class Verifier:
             return _with(begun, error), None
         return (_with(begun, content), None) if isinstance(content, tuple) else (begun, content)
 
-    def _broken_files(self, found: StoredOutput) -> list[str]:
-        self._read_files([found])
-        return self._broken[found.folder][1]
-
-    def _read_files(self, outputs: Iterable[StoredOutput]) -> None:
+    def _broken_files(self, *outputs: StoredOutput) -> list[str]:
+        """Return what is wrong with the files of outputs, which are read once."""
         new = [of for of in outputs if of.folder not in self._broken]
         for output, problems in zip(new, self._store.problems(new) if new else (), strict=True):
             self._broken[output.folder] = output, [str(with_links(output, of)) for of in problems]
+        return [problem for of in outputs for problem in self._broken[of.folder][1]]
 
     def _ahead(self, items: Iterator[T]) -> Iterator[T]:
         """Yield items when the files of the next ones are read, too, as many as the store reads at
         once: small ones at a URL wait for the server together."""
         while some := list(islice(items, self._store.checked_at_once)):
-            self._read_files(filter(None, map(_stored, some)))
+            self._broken_files(*filter(None, map(_stored, some)))
             yield from some
 
     def _content(self, found: StoredOutput, expected: Output | None) -> Result | Check:
@@ -325,40 +316,30 @@ class Verifier:
             notes = ["its tokenizer is not in this store"]
         elif self._graph is not None and self._broken_files(self._graph.tokenizer.stored):
             notes = ["its tokenizer is damaged: not compared with the raw file"]
-        elif self._graph is not None:
-            return self._against_raw(str(found.manifest.partition), self._graph)
+        elif (graph := self._graph) is not None:
+            key, num_samples = str(found.manifest.partition), None if self._all else NUM_SAMPLES
+            of_raw = graph.raw(key), graph.open_tokens(key), graph.documents(key), graph.encoding
+            return partial(_compared_with_raw, *of_raw, num_samples=num_samples)
         elif tokenizer.verdict is not None and "gigatoken" in found.run().get("engine", ""):
             notes = ["gigatoken made it, and was found wrong with its tokenizer: no run uses it"]
         return partial(_problems, notes, verify_tokens, self._ancestry.shard(found))
 
-    def _against_raw(self, key: str, graph: BuildGraph) -> Check:
-        return partial(
-            _compared_with_raw,
-            graph.raw(key),
-            graph.open_tokens(key),
-            graph.documents(key),
-            graph.encoding,
-            num_samples=None if self._all else NUM_SAMPLES,
-        )
-
-    def _ancestors(self, output: StoredOutput) -> list[StoredOutput]:
-        """Return all that an output is made from, down to the token shards, its parents first."""
-        parents = self._ancestry.parents(output).values()
-        return [*parents, *(of for parent in parents for of in self._ancestors(parent))]
-
     def _why_not_compared(self, found: StoredOutput) -> str | None:
         """Return why an output cannot be compared with what it was made from; None if it can."""
+        ancestors, waiting = dict[Path, StoredOutput](), [found]
         try:
-            ancestors = self._ancestors(found)
+            while waiting:
+                new = self._ancestry.parents(waiting.pop(0)).values()
+                waiting += [of for of in new if of.folder not in ancestors]
+                ancestors |= {of.folder: of for of in new}
         except MissingOutputError:
             return "its parents are not in this store"
         except (CorruptOutputError, ForeignOutputError) as error:
             self.unreadable_parents.append(error)
             return f"a parent cannot be read ({error.where})"
-        if any(of.manifest.dropped for of in ancestors):
+        if any(of.manifest.dropped for of in ancestors.values()):
             return "the tokens that it was made from were dropped"
-        once = {of.folder: of for of in ancestors}.values()
-        if not (damaged := [parent for parent in once if self._broken_files(parent)]):
+        if not (damaged := [parent for parent in ancestors.values() if self._broken_files(parent)]):
             return None
         more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
         return f"its parents are damaged ({damaged[0].name}{more})"
