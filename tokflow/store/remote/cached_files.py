@@ -16,17 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.store import manifest
 from tokflow.store.atomic import naming
 from tokflow.store.integrity import Stored
 from tokflow.store.listed_files import Stamp, arrived
-from tokflow.store.manifest import (
-    RUN_NAME,
-    FileEntry,
-    checksum,
-    damaged,
-    is_complete,
-    read_manifest,
-)
 from tokflow.store.remote.cache import note_bytes, note_damage, note_use, refresh_output
 from tokflow.store.remote.places import Place
 from tokflow.store.streams import PositionedReader
@@ -60,7 +53,7 @@ def raise_if_removed(place: Place, output: Stored) -> Iterator[None]:
     """Let the block, which fetches of an output, raise MissingOutputError where the output is gone,
     also where another thread or process finds that meanwhile, and removes its folder."""
     try:
-        if not is_complete(output.folder):  # on this machine
+        if not manifest.is_complete(output.folder):  # on this machine
             refresh_output(place, output.folder)
         yield
     except MissingOutputError:
@@ -72,25 +65,25 @@ def raise_if_removed(place: Place, output: Stored) -> Iterator[None]:
 
 def fetch_run(place: Place, folder: Path) -> None:
     """Fetch what is known of the run that made an output; it may be damaged, or not there."""
-    path = folder / RUN_NAME
+    path = folder / manifest.RUN_NAME
     if path.exists():
         return
     with suppress(FileNotFoundError):
-        data = place.objects.read(place.data_prefix(folder) + RUN_NAME) or b""
+        data = place.objects.read(place.data_prefix(folder) + manifest.RUN_NAME) or b""
         with alone(path) as part:
             if part is not None:
                 part.write_bytes(data)
                 part.replace(path)
 
 
-def _fetch(place: Place, output: Stored, name: str, part: Path, entry: FileEntry) -> None:
+def _fetch(place: Place, output: Stored, name: str, part: Path, entry: manifest.FileEntry) -> None:
     """Fetch a file of an output into `part`, which then takes its name."""
     path, found = output.folder / name, "other bytes"
     for _ in range(TRIES):
         if not place.objects.get_file(key_of(place, output.folder, path), part, entry.num_bytes):
             found = "none"
             break
-        if checksum(part) == entry:
+        if manifest.checksum(part) == entry:
             part.replace(path)
             arrived[str(path)] = entry, Stamp.of(path.stat())
             note_bytes(entry.num_bytes)
@@ -111,11 +104,11 @@ def not_fetched(
     folder, entry = output.folder, output.manifest.files[name]
     refresh_output(place, folder)
     with suppress(MissingOutputError):
-        if read_manifest(folder) == output.manifest:
+        if manifest.read_manifest(folder) == output.manifest:
             note_damage(folder)
             expected = f"{entry.num_bytes:,} bytes with sha256 {entry.sha256[:16]}…"
             run = f"tokflow run {place.key(folder).partition('/')[0]} --recheck"
-            return damaged(place.url_of(folder / name), expected, found, run=run)
+            return manifest.damaged(place.url_of(folder / name), expected, found, run=run)
     return _removed(place, output)
 
 

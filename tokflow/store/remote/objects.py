@@ -11,14 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tokflow.store.requests import (
-    AT_ONCE,
-    RemoteStoreError,
-    Tries,
-    error_of,
-    is_of_this_disk,
-    status_of,
-)
+from tokflow.store import requests
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -79,7 +72,7 @@ class Objects:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._tries = Tries(url)
+        self._tries = requests.Tries(url)
 
     def put_new(self, key: str, data: bytes) -> bool:
         """Put an object unless there is one; return whether these bytes are there now.
@@ -181,13 +174,13 @@ class Objects:
         not there, rather than its bucket."""
         try:
             yield
-        except RemoteStoreError:
+        except requests.RemoteStoreError:
             raise
         except Exception as error:
-            if is_of_this_disk(error, path):
+            if requests.is_of_this_disk(error, path):
                 raise
             if not may_be_absent or not isinstance(error, FileNotFoundError):
-                raise error_of(f"{self.url}/{key}".rstrip("/"), error) from None
+                raise requests.error_of(f"{self.url}/{key}".rstrip("/"), error) from None
 
     # How fsspec's file systems are asked. A prefix is empty, or ends with a `/`.
 
@@ -203,7 +196,7 @@ class Objects:
         try:
             data: bytes = self._tries(lambda: self._files.cat_file(path, start=start, end=stop))
         except Exception as error:
-            if status_of(error) != 416:  # of gcsfs and adlfs where it begins past the end
+            if requests.status_of(error) != 416:  # of gcsfs and adlfs where it begins past the end
                 raise
             return b""
         return data
@@ -266,7 +259,7 @@ class Objects:
             with suppress(FileNotFoundError):
                 self._tries(lambda: self._files.rm_file(self._path(key)))
 
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with ThreadPoolExecutor(requests.AT_ONCE) as pool:
             list(pool.map(remove, keys))
 
     def _path(self, key: str) -> str:
@@ -307,7 +300,7 @@ def for_each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 @cache
 def _threads(process: int) -> ThreadPoolExecutor:
     """Return the threads of a process, which a forked one does not have."""
-    return ThreadPoolExecutor(AT_ONCE, thread_name_prefix="requests")
+    return ThreadPoolExecutor(requests.AT_ONCE, thread_name_prefix="requests")
 
 
 @cache

@@ -12,14 +12,7 @@ from typing import Any, BinaryIO, cast
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError, TokflowError
-from tokflow.store.atomic import (
-    folder_of_segments_here,
-    in_use,
-    is_segments_folder,
-    remove_output,
-    segments_folder,
-    unfinished_here,
-)
+from tokflow.store import atomic
 from tokflow.store.dropping import without_files
 from tokflow.store.integrity import Stored
 from tokflow.store.links import LATEST, named_by
@@ -32,18 +25,8 @@ from tokflow.store.manifest import (
     is_output_name,
     read_run,
 )
-from tokflow.store.remote import cache, cached_files, publication
+from tokflow.store.remote import cache, cached_files, places, publication
 from tokflow.store.remote.objects import Objects, for_each
-from tokflow.store.remote.places import (
-    MANIFESTS,
-    Place,
-    cache_folder,
-    checked_url,
-    is_dataset_name,
-    is_mirrored,
-    objects_at,
-    place_at,
-)
 from tokflow.store.requests import RemoteStoreError
 from tokflow.store.store import Store, StoredOutput
 
@@ -56,8 +39,8 @@ def store_at(url: str) -> "RemoteStore":
 
     Raises: ConfigError for a URL that is refused, and for a limit of the cache that is none.
     """
-    place = place_at(url)
-    cache.limit_of(Path(cache_folder()))
+    place = places.place_at(url)
+    cache.limit_of(Path(places.cache_folder()))
     return RemoteStore(place.root, place)
 
 
@@ -66,7 +49,7 @@ class RemoteStore(Store):
     """Outputs at a URL. Their manifests are on this disk as `refresh` found them; their files come
     when they are asked for, and go when the cache is full."""
 
-    place: Place
+    place: places.Place
 
     is_cached = True
     checked_at_once = 64
@@ -77,7 +60,7 @@ class RemoteStore(Store):
 
     @property
     def most_bytes(self) -> int:
-        return cache.limit_of(Path(cache_folder()))
+        return cache.limit_of(Path(places.cache_folder()))
 
     def at(self, base: Path) -> Store:
         return self
@@ -230,12 +213,12 @@ class RemoteStore(Store):
 
     def segments(self, folder: Path, *, stay_here: bool) -> tuple[Store, Path]:
         if stay_here:
-            return Store(self.root), folder_of_segments_here(folder)
+            return Store(self.root), atomic.folder_of_segments_here(folder)
         return super().segments(folder, stay_here=False)
 
     @contextmanager
     def in_use(self, folder: Path) -> Iterator[Path]:
-        with in_use(folder) as mark:
+        with atomic.in_use(folder) as mark:
             self.place.objects.put(self.place.key(mark), b"")
             try:
                 yield mark
@@ -244,7 +227,7 @@ class RemoteStore(Store):
                     self.place.objects.remove([self.place.key(mark)])
 
     def remove_segments(self, folder: Path, *, stayed_here: bool) -> None:
-        objects, segments = self.place.objects, segments_folder(folder)
+        objects, segments = self.place.objects, atomic.segments_folder(folder)
         if not stayed_here or segments.exists():
             with suppress(TokflowError):
                 for prefix in (self.place.mirror_key(segments), self.place.key(segments)):
@@ -256,15 +239,15 @@ class RemoteStore(Store):
         return self.place.objects.read(key)
 
     def write_beside(self, path: Path, content: bytes) -> None:
-        is_mirrored = path.parent.name == VERDICTS_NAME
-        key = self.place.mirror_key(path) if is_mirrored else self.place.key(path)
+        is_verdict = path.parent.name == VERDICTS_NAME
+        key = self.place.mirror_key(path) if is_verdict else self.place.key(path)
         if (folder := self.place.output_folder(path)) is not None:
             key = cached_files.key_of(self.place, folder, path)
         self.place.objects.put(key, content)
         super().write_beside(path, content)
 
     def unfinished(self, folder: Path, *, seconds: float) -> dict[Path, int]:
-        here = unfinished_here(folder, seconds=seconds, with_segments=False)
+        here = atomic.unfinished_here(folder, seconds=seconds, with_segments=False)
         return here | publication.find_unfinished(self.place, folder, seconds=seconds)
 
     def freed_bytes(self, folders: Iterable[Path], unfinished: dict[Path, int]) -> dict[Path, int]:
@@ -283,19 +266,19 @@ class RemoteStore(Store):
         for_each(partial(self._remove, seconds=seconds), folders)
 
     def _remove(self, folder: Path, *, seconds: float) -> None:
-        is_here_alone = folder.name.startswith(".") and not is_segments_folder(folder)
+        is_here_alone = folder.name.startswith(".") and not atomic.is_segments_folder(folder)
         if not is_here_alone and not is_complete(folder):
             publication.remove_unfinished(self.place, folder, seconds=seconds)
             return
         if not is_here_alone:
             publication.remove_published(self.place, folder)
-        remove_output(folder, seconds=seconds)
+        atomic.remove_output(folder, seconds=seconds)
 
 
 def opened_at(url: str, *, is_alone: bool) -> tuple[RemoteStore, Path]:
     """Return the store that a URL is in, and the path on this disk that stands for it; see
     `opened`."""
-    url = checked_url(url)
+    url = places.checked_url(url)
     root, dataset = _nearest(url)
     store = store_at(root)
     named = store.root / url[len(root) :].lstrip("/")
@@ -323,7 +306,7 @@ def _nearest(url: str) -> tuple[str, str]:
 
     def is_dataset(url: str) -> bool:
         try:
-            return _is_dataset(objects_at(url))
+            return _is_dataset(places.objects_at(url))
         except RemoteStoreError as error:
             refused.append(error)
             return False
@@ -332,15 +315,15 @@ def _nearest(url: str) -> tuple[str, str]:
         if is_found:
             store, _, name = each.rpartition("/")
             return store, name
-    datasets = filter(is_dataset_name, objects_at(url).names(""))  # right below it
-    if any(for_each(lambda name: _is_dataset(objects_at(f"{url}/{name}")), datasets)):
+    datasets = filter(places.is_dataset_name, places.objects_at(url).names(""))  # right below it
+    if any(for_each(lambda name: _is_dataset(places.objects_at(f"{url}/{name}")), datasets)):
         return url, ""
     raise next(
         iter(refused),
         MissingOutputError(
             where=url,
             expected="a store, a dataset, an output or a file of one, made by tokflow",
-            found=f"no {MANIFESTS}/ of tokflow, there or above it",
+            found=f"no {places.MANIFESTS}/ of tokflow, there or above it",
             remedy="correct the URL, or run `tokflow run` first",
         ),
     )
@@ -349,8 +332,9 @@ def _nearest(url: str) -> tuple[str, str]:
 def _is_dataset(objects: Objects) -> bool:
     """Return whether there is a manifest where a dataset keeps those of its outputs; the first
     one ends the listing of a stage."""
-    names = objects.names(MANIFESTS)
-    if MANIFESTS in names:  # a dataset of that name in a store
+    names = objects.names(places.MANIFESTS)
+    if places.MANIFESTS in names:  # a dataset of that name in a store
         return False
-    listed = (entry for name in names for entry in objects.listed(f"{MANIFESTS}/{name}"))
-    return any(is_mirrored(entry.key.removeprefix(f"{MANIFESTS}/")) for entry in listed)
+    listed = (entry for name in names for entry in objects.listed(f"{places.MANIFESTS}/{name}"))
+    keys = (entry.key.removeprefix(f"{places.MANIFESTS}/") for entry in listed)
+    return any(map(places.is_mirrored, keys))
