@@ -125,14 +125,14 @@ def _check_given(
     rebuild: bool,
     reference: bool,
 ) -> None:
-    """Refuse options that --excluded would leave unread, or that lack their receipt."""
+    """Refuse options that --excluded or --receipt would leave unread, or that lack a receipt."""
     options = {"--receipt": receipt, "--key": key, "--rebuild": rebuild, "--reference": reference}
     given = [name for name, of in options.items() if of]
-    if excluded and given:
+    if unread := given if excluded else ["--reference"] * bool(receipt and reference):
         raise ConfigError(
-            where="--excluded",
-            expected=f"none of {', '.join(options)}",
-            found=", ".join(given),
+            where="--excluded" if excluded else "--receipt",
+            expected="options that it reads",
+            found=", ".join(unread),
             remedy="run `tokflow verify` twice",
         )
     if given and given[0] in ("--key", "--rebuild"):

@@ -177,3 +177,5 @@ def test_the_command_says_where_they_are_and_exits_with_1(tmp_path: Path):
     assert result.stdout.startswith(last)
     both = run("verify", "--excluded", named, "--rebuild", "--key", named)
     assert (both.exit_code, "found --key, --rebuild; " in both.stderr) == (2, True)
+    alone = run("verify", "--receipt", named, "--reference")
+    assert (alone.exit_code, "found --reference; " in alone.stderr) == (2, True)
