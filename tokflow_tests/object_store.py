@@ -10,7 +10,6 @@ with object_store.counted() as count:                     # Counter({"GET": 3, "
 import io
 import logging
 import random
-import re
 import threading
 import time
 import urllib.parse
@@ -25,7 +24,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from socket import SHUT_RDWR
 from typing import Any, Literal
-from xml.sax.saxutils import unescape
 
 import pytest
 
@@ -117,8 +115,6 @@ class ObjectStore:
     """Those so far, also of other buckets."""
     faults: list[Fault] = field(default_factory=list, repr=False)
     """Those of all buckets."""
-    hidden: set[tuple[str, str]] = field(default_factory=set, repr=False)
-    """Buckets and keys of objects that listings do not show."""
 
     @property
     def url(self) -> str:
@@ -140,7 +136,7 @@ class ObjectStore:
         bucket = f"bucket-{uuid.uuid4().hex[:8]}"
         request = urllib.request.Request(f"{self.endpoint}/{bucket}", method="PUT")
         urllib.request.urlopen(request).close()
-        return ObjectStore(self.endpoint, bucket, self.requests, self.faults, self.hidden)
+        return ObjectStore(self.endpoint, bucket, self.requests, self.faults)
 
     def fail(
         self,
@@ -165,7 +161,6 @@ class ObjectStore:
     def recover(self) -> None:
         """Let all requests of this bucket be answered as they should be."""
         self.faults[:] = [fault for fault in self.faults if fault.bucket != self.bucket]
-        self.hidden -= {each for each in self.hidden if each[0] == self.bucket}
 
     @contextmanager
     def counted(self) -> Iterator[Counter[str]]:
@@ -191,16 +186,10 @@ class ObjectStore:
         """Remove an object without a request."""
         _backend().delete_object(self.bucket, key)
 
-    def hide(self, key: str) -> None:
-        """Let listings not show the objects that are there now whose keys match, as `fnmatch` has
-        it; others can be read and put as ever."""
-        self.hidden.update((self.bucket, of) for of in self.keys() if fnmatchcase(of, key))
-
     def forget(self) -> None:
         """Forget the requests and faults of all buckets, and the objects of the others."""
         self.requests.clear()
         self.faults.clear()
-        self.hidden.clear()
         for bucket in [name for name in _backend().buckets if name != self.bucket]:
             del _backend().buckets[bucket]
 
@@ -296,9 +285,6 @@ class _Application:
             _drain(environ)
         else:
             status, headers, body = self._answer(environ)
-            if request.kind == "LIST" and self._store.hidden:
-                body = _without(self._store.hidden, request.bucket, body)
-                headers = [each for each in headers if each[0].lower() != "content-length"]
         for fault in faults:
             fault.then()
             time.sleep(fault.seconds)
@@ -357,16 +343,6 @@ def _kind_of(environ: dict[str, Any], key: str, query: dict[str, str]) -> Kind:
         case "DELETE" if key:
             return "ABORT" if "uploadId" in query else "DELETE"
     return "HEAD" if method == "HEAD" else "BUCKET"
-
-
-def _without(hidden: set[tuple[str, str]], bucket: str, body: bytes) -> bytes:
-    """Return a page of a listing without the objects that are hidden."""
-
-    def shown(entry: re.Match[bytes]) -> bytes:
-        key = urllib.parse.unquote(unescape(entry[1].decode()))
-        return b"" if (bucket, key) in hidden else entry[0]
-
-    return re.sub(rb"<Contents>\s*<Key>(.*?)</Key>.*?</Contents>", shown, body, flags=re.DOTALL)
 
 
 def _drain(environ: dict[str, Any]) -> bytes:

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.errors import ConfigError, TokflowError
+from tokflow.errors import TokflowError
 from tokflow.exports.reading import open_export
 from tokflow.push.upload import UNFINISHED, push_export
 from tokflow.store.manifest import MANIFEST_NAME
@@ -278,50 +278,6 @@ def _push_there(given: Given, url: str, number: int) -> None:
             sys.exit(errors[0])
 
 
-def lost_files(given: Given, hub: Hub, choose: random.Random) -> Trials:
-    """A hub that loses or alters what it has taken, in each kind of file."""
-    if given.options:
-        return  # of two pull requests each is a branch of its own
-    names = [*open_export(given.builds[1]).manifest.files, MANIFEST_NAME, CARD]
-    for name in names:
-        for change, content in (("lost", None), ("altered", b"other")):
-            yield (
-                f"{name} {change} behind the last commit",
-                partial(_one_file, given, hub, name, content),
-            )
-    yield "a hub that alters all", partial(_altered, given, hub)
-
-
-def _one_file(given: Given, hub: Hub, name: str, content: bytes | None) -> str | None:
-    """Let one file be other than it was sent when it is looked at after the last commit."""
-
-    def change() -> None:
-        hub.push(NAME, {name: content}, branch=branch_of(hub))
-
-    _disturb(hub, "look", given.requests["look"], change)
-    with pushing(given, hub.url):
-        errors = push_both(given, hub)
-        if hub.faults:
-            return "no such request"
-        if not errors:
-            return None if name == CARD or not (w := _wrong(given, hub, OTHERS)) else w
-        found = tree(hub)
-        hub.push(NAME, {name: None}, branch=branch_of(hub))  # as the error asks for
-        if found.get(name) != content:
-            return "not as the hub has it"
-        if name == CARD:
-            write_as_somebody_else(hub)
-        return problem(given, hub, errors)
-
-
-def _altered(given: Given, hub: Hub) -> str | None:
-    hub.is_altering = True
-    with pushing(given, hub.url):
-        errors = push_both(given, hub)
-    hub.is_altering = False
-    return None if len(errors) == 2 else "ended without an error"
-
-
 def other_commits(given: Given, hub: Hub, choose: random.Random) -> Trials:
     """Commits of somebody else between the requests of a push."""
     if given.options:
@@ -366,33 +322,8 @@ def _between(
         return problem(given, hub, errors, others=others)
 
 
-def places_of_others(given: Given, hub: Hub, choose: random.Random) -> Trials:
-    """Files of somebody else where the export goes: refused before a byte is sent."""
-    for name in [
-        *open_export(given.builds[0]).manifest.files,
-        MANIFEST_NAME,
-        f"{UNFINISHED}/0.json",
-    ]:
-        for content in (b"mine", b"{}", b"[" * 100_000):
-            yield f"{content[:4]!r} at {name}", partial(_refused, given, hub, name, content)
-
-
-def _refused(given: Given, hub: Hub, name: str, content: bytes) -> str | None:
-    hub.__init__(url=hub.url, cdn=hub.cdn, token=TOKEN)  # type: ignore[misc]
-    hub.push(NAME, {name: content})
-    with pushing(given, hub.url):
-        try:
-            push_export(given.builds[0], URL, **given.options)
-        except ConfigError:
-            sent = [each for each in map(kind_of, hub.asked) if each in ("preupload", "commit")]
-            return "something was sent" if sent or tree(hub, "main") != {name: content} else None
-    return "it was not refused"
-
-
 TABLES: dict[str, Callable[[Given, Hub, random.Random], Trials]] = {
     "pushes: requests that fail": failed_requests,
     "pushes: killed": kills,
-    "pushes: a hub that loses files": lost_files,
     "pushes: commits of others between ours": other_commits,
-    "pushes: places of others": places_of_others,
 }

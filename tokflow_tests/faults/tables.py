@@ -201,26 +201,10 @@ def _one_object(
     return problem(given, store, errors=[], must_pass=True)
 
 
-def hidden(given: Given, server: ObjectStore, choose: random.Random) -> Trials:
-    """Listings that do not show keys yet which were put."""
-    for name in ("*/manifests/tokens/*", "*/manifests/*", "*/tokens/*", "*/exports/*", "*"):
-        yield f"listings without {name}", partial(_hidden, given, server, name)
-
-
-def _hidden(given: Given, server: ObjectStore, name: str) -> str | None:
-    store = server.with_new_bucket()
-    if errors := build(given, store):
-        return errors[0]
-    store.hide(name)
-    errors = build(given, store, MORE)
-    return problem(given, store, errors=errors, must_pass=True)
-
-
 TABLES: dict[str, Callable[[Given, ObjectStore, random.Random], Trials]] = {
     "requests that fail": failed_requests,
     "bodies damaged on their way": damaged_bodies,
     "writers killed": kills,
     "writers at once": writers,
     "objects damaged at their URL": damaged_objects,
-    "listings that hide keys": hidden,
 }

@@ -182,18 +182,6 @@ def test_a_document_in_two_parts_is_found(tmp_path: Path):
     ]
 
 
-def test_a_split_whose_counts_do_not_close_is_found(small: tuple[Dataset, BuildGraph]):
-    _, graph = small
-    folder = graph.split("a.jsonl").folder
-
-    edit_manifest(folder, lambda fields: fields["counts"].update({"train.num_chars": 22}))
-
-    assert verify_split(graph.open_split("a.jsonl")) == [
-        f"{folder}: all parts and no part together: expected num_chars 23, found 22",
-        f"{folder}: expected train.num_chars 23 as made again, found 22",
-    ]
-
-
 def test_other_tokens_of_a_cut_span_are_found_where_its_text_is(tmp_path: Path):
     made, graph = built(tmp_path, split=SPLITS["cut"])
     folder = graph.split("a.jsonl").folder
@@ -257,66 +245,78 @@ def test_a_segment_that_is_another_is_found(packing: dict, column: str, by: int,
     assert problem.startswith(f"{path}: row {row}: expected {{'{column}': ")
 
 
-def test_sequences_whose_counts_do_not_close_are_found(small: tuple[Dataset, BuildGraph]):
-    _, graph = small
-    folder = graph.output("sequences", "a.jsonl").folder
-
-    edit_manifest(folder, lambda fields: fields["counts"].update({"train.num_tokens": 23}))
-
-    assert verify_sequences(graph.open(graph.output("sequences", "a.jsonl"))) == [
-        f"{folder}: train: in sequences, leftover and dropped: expected num_tokens 29, found 28",
-        f"{folder}: expected train.num_tokens 24 as made again, found 23",
-    ]
+def swap_tokens(path: Path) -> None:
+    token_ids = np.fromfile(path, dtype="<u2")
+    token_ids[[20, 21]] = token_ids[[21, 20]]
+    token_ids.tofile(path)
 
 
-@pytest.mark.parametrize("name", ["bin", "parquet"])
-def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, BuildGraph]):
-    made, graph = small
-    config = next(export for export in made.exports if export.name == name)
-    output = graph.output("export", variant=config.name)
-    if name == "bin":
-        token_ids = np.fromfile(output.folder / "train.bin", dtype="<u2")
-        token_ids[[20, 21]] = token_ids[[21, 20]]
-        token_ids.tofile(output.folder / "train.bin")
-    else:
-        path = output.folder / "train-00000-of-00001.parquet"
-        edit_table(path, "input_ids", lambda rows: rows[2].reverse())
-    believe_files(output.folder)
-
-    problems = verify_export(
-        stored(output.folder, output.manifest()),
-        parts_of(graph.output("export", variant=config.name)),
-    )
-
-    first = 20 if name == "bin" else 16
-    assert problems == [f"{output.folder}: train: token {first} differs from the split"]
+INDEX = "_tokflow/index.parquet"
+SHARD = "train-00000-of-00001.parquet"
 
 
 @pytest.mark.parametrize(
-    ("name", "column"),
-    [("bin", "row"), ("parquet", "char_start"), ("bin", "token_in_piece"), ("parquet", "row")],
+    ("export", "name", "column", "problem"),
+    [
+        ("bin", "train.bin", "", "token 20 differs from the split"),
+        ("parquet", SHARD, "input_ids", "token 16 differs from the split"),
+        ("bin", INDEX, "row", "the entry at 4 does not lead to its document"),
+        ("bin", INDEX, "token_in_piece", "the entry at 4 does not lead to its document"),
+        ("parquet", INDEX, "char_start", "the entry at 4 does not lead to its document"),
+    ],
 )
-def test_an_index_that_leads_elsewhere_is_found(
-    name: str, column: str, small: tuple[Dataset, BuildGraph]
+def test_an_export_of_other_tokens_or_that_leads_elsewhere_is_found(
+    export: str, name: str, column: str, problem: str, small: tuple[Dataset, BuildGraph]
 ):
-    made, graph = small
-    config = next(export for export in made.exports if export.name == name)
-    output = graph.output("export", variant=config.name)
-    edit_table(
-        output.folder / "_tokflow/index.parquet", column, lambda rows: rows.__setitem__(1, 5)
-    )
+    output = small[1].output("export", variant=export)
+    path = output.folder / name
+    if not column:
+        swap_tokens(path)
+    elif name == SHARD:
+        edit_table(path, column, lambda rows: rows[2].reverse())
+    else:
+        edit_table(path, column, lambda rows: rows.__setitem__(1, 5))
     believe_files(output.folder)
 
-    problems = verify_export(
-        stored(output.folder, output.manifest()),
-        parts_of(graph.output("export", variant=config.name)),
-    )
+    problems = verify_export(stored(output.folder, output.manifest()), parts_of(output))
 
-    position = pq.read_table(output.folder / "_tokflow/index.parquet")["position"][1].as_py()
-    assert problems == [
-        f"{output.folder / '_tokflow/index.parquet'}: train: the entry at {position:,} does not "
-        "lead to its document"
-    ]
+    where = path if name == INDEX else output.folder
+    assert problems == [f"{where}: train: {problem}"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "count", "num", "problems"),
+    [
+        (
+            "split",
+            "train.num_chars",
+            22,
+            [
+                "all parts and no part together: expected num_chars 23, found 22",
+                "expected train.num_chars 23 as made again, found 22",
+            ],
+        ),
+        (
+            "sequences",
+            "train.num_tokens",
+            23,
+            [
+                "train: in sequences, leftover and dropped: expected num_tokens 29, found 28",
+                "expected train.num_tokens 24 as made again, found 23",
+            ],
+        ),
+    ],
+)
+def test_counts_that_do_not_close_are_found(
+    stage: str, count: str, num: int, problems: list[str], small: tuple[Dataset, BuildGraph]
+):
+    graph = small[1]
+    output = graph.output(stage, "a.jsonl")
+
+    edit_manifest(output.folder, lambda fields: fields["counts"].update({count: num}))
+
+    verify: Any = {"split": verify_split, "sequences": verify_sequences}[stage]
+    assert verify(graph.open(output)) == [f"{output.folder}: {of}" for of in problems]
 
 
 def test_padding_can_be_an_id_that_no_token_has_also_where_files_are_never_read(tmp_path: Path):
