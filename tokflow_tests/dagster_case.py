@@ -28,6 +28,9 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 is_built = pytest.mark.usefixtures("_built")
 """On a test in components: its `case` was built before."""
 
+is_registered = pytest.mark.usefixtures("_registered")
+"""On a test in components: Dagster has the partitions of its `case`."""
+
 
 class Case:
     """A dataset in a folder, its definitions as they are now, and Dagster's record of it."""

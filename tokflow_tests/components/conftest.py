@@ -5,7 +5,7 @@ import dagster as dg
 import pytest
 
 from tokflow.components import decisions
-from tokflow_tests.dagster_case import Case
+from tokflow_tests.dagster_case import KEYS, Case
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -21,6 +21,11 @@ def case(tmp_path: Path) -> Iterator[Case]:
     """A dataset of which Dagster has no partitions yet."""
     with dg.DagsterInstance.ephemeral() as instance:
         yield Case(tmp_path, instance)
+
+
+@pytest.fixture
+def _registered(case: Case) -> None:
+    case.instance.add_dynamic_partitions("small_files", KEYS)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from tokflow_tests.dagster_case import (
     checks,
     failure,
     is_built,
+    is_registered,
     reported,
     selection,
     shown,
@@ -36,10 +37,7 @@ from tokflow_tests.tiny import build, declare
 ROW = ["input_ids", "attention_mask", "segment_ids", "position_ids"]
 
 
-@pytest.fixture
-def case(case: Case) -> Case:
-    case.instance.add_dynamic_partitions("small_files", KEYS)
-    return case
+pytestmark = is_registered
 
 
 def test_the_tokens_of_one_file_are_made_alone_and_without_checks_if_they_are_left_out(
@@ -359,3 +357,47 @@ def test_a_raw_file_that_changes_while_tokens_are_made_makes_them_stale(
     assert result.success, failure(result)
     assert case.not_fresh()["tokens:a.txt"] == "STALE"
     assert "tokens:b.txt" not in case.not_fresh()
+
+
+SHORT = {"format": "parquet", "name": "short", "packing": {"sequence_length": 8}}
+PICKLE = {"format": "pickle", "packing": {"sequence_length": 8, "pad_id": 1}}
+
+
+def parents_of(case: Case, name: str) -> set[str]:
+    key = dg.AssetKey(["small", "exports", name])
+    [spec] = [of for of in case.defs.resolve_all_asset_specs() if of.key == key]
+    return {"/".join(of.asset_key.path[1:]) for of in spec.deps}
+
+
+def test_another_packing_is_an_asset_that_exports_of_it_share(case: Case):
+    case.attributes["exports"] = ["parquet", SHORT, PICKLE]
+    keys = {"/".join(of.key.path[1:]) for of in case.defs.resolve_all_asset_specs()}
+
+    assert {key for key in keys if key.startswith("seq")} == {"sequences", "sequences/short"}
+    assert parents_of(case, "parquet") == {"sequences", "files"}
+    assert parents_of(case, "short") == parents_of(case, "pickle") == {"sequences/short", "files"}
+    dg.Definitions.validate_loadable(case.defs)
+
+
+def test_every_packing_is_built_checked_and_fresh_until_its_own_length_changes(case: Case):
+    case.attributes["exports"] = ["parquet", SHORT, PICKLE]
+    result = case.job()
+
+    assert result.success, failure(result)
+    assert case.not_fresh() == {}
+    graph = graph_of(case.dataset)
+    for key in KEYS:
+        found = case.data_version("sequences", "short", partition=key)
+        assert found == graph.output("sequences", key, "short").fingerprint
+        assert found != case.data_version("sequences", partition=key)
+    checked = {"/".join(of.asset_key.path[1:]) for of in result.get_asset_check_evaluations()}
+    assert {"sequences", "sequences/short", "exports/pickle"} <= checked
+
+    case.attributes["exports"] = ["parquet", {**SHORT, "packing": {"sequence_length": 9}}, PICKLE]
+
+    assert {*case.not_fresh()} == {
+        *(f"sequences/short:{key}" for key in KEYS),
+        *(f"sequences/pickle:{key}" for key in KEYS),
+        "exports/short",
+        "exports/pickle",
+    }

@@ -1,18 +1,34 @@
 """The job that builds a dataset in one run, without a key named."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 
 from tokflow.audit.checks import CHECKS
-from tokflow.components import BuildOptions, run_build_job
+from tokflow.components import BuildOptions, recorded_build, run_build_job
 from tokflow.pipeline import lines
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
+from tokflow.pools import open_pool
+from tokflow.pools.pool import Pool
 from tokflow.raw import config as raw_config
 from tokflow.store.listed_files import CARD_NAME
-from tokflow_tests.dagster_case import KEYS, QUIET, Case, checks, failure, is_built, reported, shown
+from tokflow_tests.dagster_case import (
+    KEYS,
+    QUIET,
+    Case,
+    Sensor,
+    checks,
+    failure,
+    is_built,
+    is_registered,
+    reported,
+    shown,
+)
 from tokflow_tests.wrong_engine import use_wrong_engine
 
 Result = dg.ExecuteInProcessResult
@@ -259,3 +275,141 @@ def test_a_run_writes_cards_and_another_licence_reports_nothing(case: Case):
     assert reported(case, result) == {}
     assert all("license: odc-by" in of.read_text() for of in cards)
     assert case.not_fresh() == {}
+
+
+@is_registered
+def test_a_run_s_config_says_how_many_processes_work_and_nothing_is_written_where_it_says(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[tuple[Any, ...]] = []
+
+    def open_asked(*of_config: Any) -> Pool:
+        asked.append(of_config)
+        return open_pool(1, "local")  # that no byte depends on their number pipeline/test_jobs says
+
+    monkeypatch.setattr(recorded_build, "open_pool", open_asked)
+    resources = {
+        "tokflow_workers": {"config": {"jobs": 2, "pool": "local"}},
+        "io_manager": {"config": {"base_dir": str(case.folder / "elsewhere")}},
+    }
+
+    result = case.run(keys=KEYS, config={"resources": resources})
+
+    assert result.success, failure(result)
+    assert set(asked) == {(2, "local")}
+    assert not (case.folder / "elsewhere").exists()
+
+
+def test_builds_which_take_all_cores_wait_for_their_like(case: Case):
+    [assets] = case.defs.assets or ()
+
+    assert set(assets.op.pools) == {"tokflow"}
+    config = yaml.safe_load((Path(__file__).parents[2] / "dagster.yaml").read_text())
+    assert config["concurrency"]["pools"] == {"granularity": "run", "default_limit": 1}
+
+
+def leaves(schema: Any, *path: str) -> dict[str, str]:
+    """Return the kind of each value that a config may have, by its path."""
+    fields = getattr(schema, "fields", None)
+    if not fields:
+        return {".".join(path): schema.kind.name}
+    return {
+        name: kind
+        for key, field in fields.items()
+        for name, kind in leaves(field.config_type, *path, key).items()
+    }
+
+
+def test_a_run_s_config_says_no_more_than_how_many_processes_work_and_where(case: Case):
+    jobs = case.defs.get_repository_def().get_all_jobs()
+
+    found = {job.name: leaves(job.run_config_schema.config_type) for job in jobs}
+
+    assert {"__ASSET_JOB", "small_build", "small_scan"} <= set(found)
+    for name, kinds in found.items():
+        # A job of assets takes an empty config for a step, and an op of a job any, unread.
+        own = {path for path, kind in kinds.items() if kind not in ("ANY", "STRICT_SHAPE")}
+        own = {path for path in own if path.split(".")[0] not in ("execution", "loggers")}
+        of_dagster = "resources.io_manager.config.base_dir"  # for values; steps have none
+        ours = {f"resources.tokflow_workers.config.{field}" for field in ("jobs", "pool")}
+        assert own <= {*ours, of_dagster}, name
+
+
+@is_registered
+def test_no_variable_of_the_environment_comes_into_a_run_by_its_config(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SECRET", "hunter2")
+    secret = {"env": "SECRET"}
+    workers = [
+        {"resources": {"tokflow_workers": {"config": {field: secret}}}}
+        for field in ("jobs", "pool")
+    ]
+
+    for config in (*workers, {"ops": {"small_build_all": {"config": secret}}}):
+        with pytest.raises(dg.DagsterInvalidConfigError) as refused:
+            case.run(keys=KEYS, config=config)
+        assert "hunter2" not in str(refused.value)
+        with pytest.raises(dg.DagsterInvalidConfigError) as refused:
+            case.defs.resolve_job_def("small_build").execute_in_process(config)
+        assert "hunter2" not in str(refused.value)
+
+
+def settled(case: Case, **attributes: Any) -> Sensor:
+    """Return the sensor of a dataset that the job has built."""
+    case.attributes |= {"split": {"parts": {"train": {"start": 0}}}, **attributes}
+    assert case.job().success
+    sensor = Sensor(case)
+    assert sensor.settle() == []
+    assert case.not_fresh() == {}
+    return sensor
+
+
+def num_kept(case: Case) -> list[int]:
+    """Return the documents that are kept of each file."""
+    kept = (case.event("selection", partition=of).metadata["num_documents"] for of in KEYS)
+    return [of.value for of in kept]
+
+
+def test_what_a_list_names_is_an_asset_and_another_list_is_built_by_the_sensor(case: Case):
+    def write(*rows: str) -> None:
+        Path(case.folder, "list.csv").write_text("\n".join(["file,row,reason", *rows, ""]))
+
+    def counts() -> tuple[int, int, list[int]]:
+        found = case.event("exclusion").metadata
+        return found["num_documents"].value, found["num_list_rows"].value, num_kept(case)
+
+    write("a.txt,1,asked", "b.txt,7,asked")
+    sensor = settled(case, exclude="list.csv", automation=True)
+    assert counts() == (1, 2, [2, 3, 3])
+
+    write("a.txt,1,asked", "b.txt,0,asked", "b.txt,2,asked")
+
+    assert sensor.settle() == ["small_build"]
+    assert case.not_fresh() == {}
+    assert counts() == (3, 3, [2, 1, 3])
+
+
+def test_pairs_of_all_files_are_an_asset_between_those_of_each(case: Case):
+    def counts() -> tuple[int, int]:
+        pairs = case.event("near_duplicates").metadata["num_pairs"].value
+        return pairs, sum(num_kept(case))
+
+    near = {"threshold": 0.4, "ngram": 3}
+    sensor = settled(case, near_duplicates=near, select="not near_duplicate", automation=True)
+    assert counts() == (9, 3)
+
+    case.write("b", "first of b\nnothing like it\n")
+
+    assert sensor.settle() == ["small_build"]
+    assert case.not_fresh() == {}
+    assert counts() == (5, 4)
+
+
+def test_the_keep_rate_of_each_file_is_drawn_also_where_nothing_is_kept(case: Case):
+    case.attributes |= {"select": "file != 'a.txt'", "split": {"parts": {"train": {"start": 0}}}}
+    assert case.job().success
+
+    rates = [case.event("selection", partition=key).metadata["kept_fraction"] for key in KEYS]
+
+    assert [of.value for of in rates] == [0.0, 1.0, 1.0]

@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 from pathlib import Path
@@ -6,10 +7,11 @@ import pytest
 
 from tokflow.audit.trace import trace_tokens
 from tokflow.errors import CorruptOutputError
-from tokflow.exports.reading import open_export
+from tokflow.exports.reading import find_export, open_export
 from tokflow.pipeline.run import build_dataset
+from tokflow.views import viewer_content as content_module
 from tokflow.views import viewer_page as page_module
-from tokflow.views.viewer_content import NO_EOS, NO_SPACE, NORMALISED
+from tokflow.views.viewer_content import NO_EOS, NO_SPACE, NORMALISED, PartWindows, Window, as_json
 from tokflow.views.viewer_page import LIMIT, make_viewer
 from tokflow_tests import special
 from tokflow_tests.chats import chat_dataset
@@ -267,3 +269,46 @@ def test_characters_of_a_text_that_was_normalised_are_found_in_the_raw_file(tmp_
 
     assert here == [0, 0, 0, NO_EOS, [0, 1, 0, 1, 1, 2]]
     assert away == [0, 0, 0, NO_EOS | NORMALISED]
+
+
+OF_WINDOWS = ["bin", "parquet", "pickle", "mds"]
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    options = [{"format": "parquet", "shards": 3}, "bin", "pickle", "mds"]
+    assert build_dataset(declare_small(folder, exports=options)).failed == ()
+    return folder / "store/small/exports"
+
+
+def fields(window: Window) -> tuple[object, ...]:
+    segments = [(begin, end, entry) for begin, end, entry in window.segments()]
+    return window.position, window.token_ids.tolist(), window.loss_mask.tolist(), segments
+
+
+@pytest.mark.parametrize("name", OF_WINDOWS)
+def test_windows_are_the_same_wherever_one_begins_and_however_many_are_read_at_once(
+    name: str, exports: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(content_module, "STREAM_WINDOW", 8)
+    part = PartWindows(find_export(exports / name), "train")
+    whole = [fields(window) for window in part.windows(0, 100)]
+
+    monkeypatch.setattr(content_module, "POSITIONS_AT_ONCE", 24)
+    some = [fields(window) for window in part.windows(5, 3)]
+    rest = [fields(window) for window in part.windows(3, 100)]
+
+    assert len(whole) == part.num_sequences == 9
+    assert some == whole[5:8]
+    assert rest == whole[3:]
+
+
+def test_json_in_a_page_keeps_its_value_and_ends_no_element():
+    value = {"a": "</script> <!-- & \u2028\u2029 é \udcff", "b": [1, None]}
+
+    written = as_json(value)
+
+    assert json.loads(written) == value
+    assert not {*b"<>&"} & {*written}
+    assert "é".encode() in written
