@@ -10,15 +10,14 @@ import dagster as dg
 import pytest
 import yaml
 
+from tokflow.definitions import defs
+from tokflow.pipeline.declared import list_declared
 from tokflow_tests.projects import attributes, declare_in, make_project
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_all_declared_datasets_load():
-    from tokflow.definitions import defs
-    from tokflow.pipeline.declared import list_declared
-
     loaded = defs()
 
     dg.Definitions.validate_loadable(loaded)
@@ -29,8 +28,6 @@ def test_all_declared_datasets_load():
 def test_the_sensors_of_alerts_are_there_once_where_the_environment_asks_for_them(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from tokflow.definitions import defs
-
     monkeypatch.setenv("TOKFLOW_ALERT_WEBHOOK", "http://127.0.0.1:9/")
     declare_in(project, "own", "own")
     assert "tokflow_alert_webhook" in {of.name for of in defs().sensors or ()}
@@ -44,8 +41,6 @@ def test_the_sensors_of_alerts_are_there_once_where_the_environment_asks_for_the
 
 @pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")  # Dagster calls it
 def test_in_another_project_its_own_datasets_load(project: Path):
-    from tokflow.definitions import defs
-
     declare_in(project, "own", "own")
 
     loaded = defs()
@@ -55,8 +50,6 @@ def test_in_another_project_its_own_datasets_load(project: Path):
 
 
 def test_a_file_that_dagster_cannot_read_takes_no_dataset_with_it(project: Path):
-    from tokflow.definitions import defs
-
     declare_in(project, "own", "own")
     declare_in(project, "bad", "any").write_text("type: tokflow.components.TextDataset\n{")
 
@@ -71,8 +64,6 @@ def test_a_file_that_dagster_cannot_read_takes_no_dataset_with_it(project: Path)
 def test_datasets_load_where_the_installed_package_is_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from tokflow.definitions import defs
-
     make_project(tmp_path, defs="json/defs")
     (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "json"\n')
     declare_in(tmp_path, "own", "own", defs="json/defs")
@@ -83,8 +74,6 @@ def test_datasets_load_where_the_installed_package_is_another(
 
 @pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")
 def test_no_dataset_takes_another_with_it(project: Path):
-    from tokflow.definitions import defs
-
     declare_in(project, "a", attributes("a_b", executor="in_process"))
     declare_in(project, "b", attributes("c", executor="multiprocess"))
     for number, name in enumerate(["a b", "a  b", "数据", "", "***", 5]):
@@ -130,17 +119,13 @@ def test_loading_imports_nothing_heavy_and_writes_nothing(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_dg_and_the_workspace_name_one_module_and_one_code_location():
+def test_the_project_has_one_code_location_no_telemetry_and_its_state_in_itself():
     workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"][0]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
+    settings = yaml.safe_load((ROOT / "dagster.yaml").read_text())
 
     assert workspace["python_module"]["module_name"] == f"{project['root_module']}.definitions"
     assert workspace["python_module"]["location_name"] == project["code_location_name"]
-
-
-def test_no_telemetry_and_state_in_the_project():
-    settings = yaml.safe_load((ROOT / "dagster.yaml").read_text())
-
     assert settings["telemetry"] == {"enabled": False}
     assert settings["instance_class"]["class"] == "ProjectInstance"
     assert ".dagster/" in (ROOT / ".gitignore").read_text().splitlines()

@@ -22,7 +22,7 @@ from tokflow.pipeline.declared import load_datasets
 from tokflow.sequences.packing import PACKERS
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
-from tokflow_tests.tiny import load_dataset, write_raw, write_yaml
+from tokflow_tests.tiny import write_raw, write_yaml
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -30,6 +30,9 @@ PAGES = [
     *sorted(ROOT.glob("docs/*.md")),
     *sorted(ROOT.glob("examples/**/*.md")),
 ]
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def name_of(page: Path) -> str:
@@ -44,29 +47,29 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def datasets_of(page: str, folder: Path) -> list[Dataset]:
-    """Return the datasets that the YAML of a page declares."""
-    [block] = blocks(text_of(page), "yaml")
-    (folder / "my.yaml").write_text(block, encoding="utf-8")
+def datasets_of(text: str, folder: Path) -> list[Dataset]:
+    """Return the datasets that the first YAML of a text declares."""
+    (folder / "my.yaml").write_text(blocks(text, "yaml")[0], encoding="utf-8")
     return load_datasets(folder / "my.yaml")
 
 
-def test_the_yaml_of_records_declares_a_card(tmp_path: Path):
-    [dataset] = datasets_of("records.md", tmp_path)
+def test_the_yaml_of_a_page_declares_what_the_page_says(tmp_path: Path):
+    texts = README, text_of("data.md"), text_of("records.md")
 
-    wiki, crawl = (dataset.card.card_of(of) for of in dataset.card.sources)
+    [mine], [code], [recorded] = (datasets_of(text, tmp_path) for text in texts)
+
+    assert len(blocks(README, "yaml")[0].splitlines()) == 6  # "six lines"
+    assert mine.name == "mine"
+    assert [export.name for export in mine.exports] == ["bin", "parquet"]
+    assert len(FORMATS) == 19  # "any of nineteen formats"
+    assert code.name == "stack_c"
+    assert code.split.parts["train"].characters == 100_000_000
+    assert code.packing.sequence_length == 1536
+    assert [export.name for export in code.exports] == ["bin", "pickle", "parquet"]
+    assert code.exports[1].options.shard_size == 500_000_000
+    wiki, crawl = (recorded.card.card_of(of) for of in recorded.card.sources)
     assert (wiki.license, crawl.license) == ("cc-by-sa-4.0", "odc-by")
-    assert dataset.card.source_of("wiki/de.jsonl.zst") == "wiki/*"
-
-
-def test_the_yaml_of_your_data_declares_a_dataset(tmp_path: Path):
-    [dataset] = datasets_of("data.md", tmp_path)
-
-    assert dataset.name == "stack_c"
-    assert dataset.split.parts["train"].characters == 100_000_000
-    assert dataset.packing.sequence_length == 1536
-    assert [export.name for export in dataset.exports] == ["bin", "pickle", "parquet"]
-    assert dataset.exports[1].options.shard_size == 500_000_000
+    assert recorded.card.source_of("wiki/de.jsonl.zst") == "wiki/*"
 
 
 def test_the_site_has_every_page_of_docs():
@@ -80,10 +83,8 @@ def test_each_dataset_of_chats_is_one_for_the_trainer_under_whose_name_it_stands
     sections = re.split(r"^## ", text_of("chats.md"), flags=re.MULTILINE)[1:5]
     found = {}
     for section in sections:
-        block, *_ = blocks(section, "yaml")
-        (tmp_path / "my.yaml").write_text(block, encoding="utf-8")
-        [export] = load_dataset(tmp_path / "my.yaml").exports
-        found[section.splitlines()[0].lower()] = export.name
+        [dataset] = datasets_of(section, tmp_path)
+        found[section.splitlines()[0].lower()] = dataset.exports[0].name
 
     assert found == {name: name for name in ("trl", "axolotl", "torchtitan", "megatron-bridge")}
 
@@ -94,12 +95,11 @@ def first_cells(page: str, heading: str) -> list[str]:
     return re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
 
 
-def test_the_formats_table_has_a_row_for_each_format():
+def test_tables_have_a_row_for_each_format_and_strategy_and_for_no_command_that_is_not():
     assert sorted(first_cells("formats.md", "Formats")) == sorted(FORMATS)
-
-
-def test_the_packing_table_has_a_row_for_each_strategy():
     assert sorted(first_cells("packing.md", "Strategies")) == sorted(PACKERS)
+    told = {*re.findall(r"^\| `tokflow ([\w-]+)", text_of("running.md"), re.MULTILINE)}
+    assert {"run", "plan", "verify", "schema"} <= told <= {*COMMANDS}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -129,15 +129,6 @@ def anchors(page: Path) -> set[str]:
     """Return what links may name in a page, as web sites of repositories and mkdocs write it."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def test_every_command_that_is_told_of_is_there():
-    known = {*COMMANDS}
-
-    told = re.findall(r"^\| `tokflow ([\w-]+)", text_of("running.md"), re.MULTILINE)
-
-    assert {*told} <= known
-    assert {"run", "plan", "verify", "schema"} <= {*told}
 
 
 def test_the_code_page_names_files_that_exist_for_each_thing_to_add():
@@ -253,21 +244,6 @@ def test_the_policy_of_the_page_allows_what_servers_see_and_no_more():
     assert sorted(allowed) == sorted({*PERMISSIONS.values()})
     assert sorted(re.findall(r"^\| `(s3:\w+)`", OBJECT_STORES, re.M)) == sorted(allowed)
     assert rule["Rules"][0]["Status"] == "Enabled"
-
-
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_six_lines_of_the_readme_declare_a_dataset(tmp_path: Path):
-    [block] = blocks(README, "yaml")
-    (tmp_path / "mine.yaml").write_text(block, encoding="utf-8")
-
-    dataset = load_dataset(tmp_path / "mine.yaml")
-
-    assert len(block.splitlines()) == 6
-    assert dataset.name == "mine"
-    assert [export.name for export in dataset.exports] == ["bin", "parquet"]
-    assert len(FORMATS) == 19  # "any of nineteen formats"
 
 
 def test_every_command_has_a_section():
