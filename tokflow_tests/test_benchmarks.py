@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import corpus, exact, fixed, jobs, packing, programs, speed
+from benchmarks import corpus, exact, fixed, jobs, loaders, orders, packing, programs, speed
 from benchmarks.compare import compare
-from benchmarks.process import Measurement
+from benchmarks.loader_resume import ROW_TOKENS, Outcome, Run, measure_resume
 
 EOS = programs.EOS_ID
 TEXTS = ["The tale of it is not long.\n", "def start(self):\n    return 1\n"]
@@ -43,20 +43,6 @@ def measure_all(folder: Path, *chosen: programs.Program, **options) -> list[spee
     file.touch()
     defaults = {"repeats": 1, "peer_repeats": 1, "timeout": 60}
     return speed.measure_file(file, chosen, **{**defaults, **options})
-
-
-def measurement(*, seconds: float, peak_bytes: int) -> Measurement:
-    return Measurement(
-        wall_seconds=seconds, cpu_seconds=seconds, peak_bytes=peak_bytes, largest_bytes=peak_bytes
-    )
-
-
-def result(program: programs.Program, **numbers) -> speed.Result:
-    return speed.Result(program=program, runs=[measurement(**numbers)])
-
-
-def lines(results: list[speed.Result]) -> list[str]:
-    return list(speed.table(results, text_bytes=1e6))
 
 
 def test_the_memory_of_all_processes_counts_and_not_only_the_largest():
@@ -149,3 +135,48 @@ def test_other_ids_are_counted_and_an_example_of_each_kind_is_named():
 
     assert lines[2] == "| GPT-2 | **0** | 2 / 1 | refused |  |"
     assert lines[-2:] == ["GPT-2, kitoken: 'ab', U+0080", "GPT-2, splintr: ValueError: no"]
+
+
+@pytest.mark.slow
+def test_tokflow_gives_the_rows_of_its_exports_and_goes_on_with_other_ranks(tmp_path: Path):
+    ids = loaders.make_ids(tmp_path, has_halves=False)
+    asked = {"sequence_length": ROW_TOKENS, "windows": 1, "window_seconds": 0}
+
+    speeds = [
+        loaders.ask(loaders.own(name="", variant=variant), "speed", ids, **asked)
+        for variant in ("bin", "parquet")
+    ]
+    program = loaders.own(name="", variant="parquet")
+    found = measure_resume(program, ids, after={"others": Run(world_size=1, batch_size=48)})
+
+    assert [len(speed["rows_per_second"]) for speed in speeds] == [1, 1]
+    assert found["others"] == Outcome(order="same")
+
+
+EVENS_FIRST = """
+import numpy as np
+from benchmarks.peers.order_command import run
+
+def evens_first(size, seed):
+    return lambda places: np.concatenate([np.arange(seed, size, 2), np.arange(0, size, 2)])[places]
+
+run({"evens first": evens_first})
+"""
+
+
+def test_orders_are_judged_by_their_numbers_whoever_computes_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "evens.py").write_text(EVENS_FIRST)
+    monkeypatch.setattr(orders, "python", lambda peer: [sys.executable, tmp_path / "evens.py"])
+    monkeypatch.setenv("PYTHONPATH", str(programs.ROOT))
+    peer = orders.Contender(name="evens", numbers_at=orders.of_peer("evens", "evens first"))
+
+    found = orders.measure_orders((*orders.WHOLE[:2], peer), 2_000, seeds=(1, 1))
+
+    assert abs(found["tokflow"].worst.z) < 5
+    assert found["evens"].shown["correlation"].value > 0.9
+    [_, ours, numpys, evens] = orders.table(found)
+    assert ours.endswith("passes")
+    assert numpys.endswith("passes")
+    assert not evens.endswith("passes")

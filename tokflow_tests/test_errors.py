@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.errors import SYSTEM_ERRORS, BadDocumentError, RawFileError, message_of
+from tokflow.errors import SYSTEM_ERRORS, BadDocumentError, message_of
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.store import Store
 from tokflow_tests.cli.commands import run
@@ -48,20 +48,6 @@ def test_an_error_of_the_system_names_the_file_and_what_to_do(number: int):
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (
-            RawFileError(where="a.txt", expected="its own", found="four", remedy="parts"),
-            "a.txt: expected its own, found four; parts",
-        ),
-        (
-            OSError("LanceError(IO): no more"),
-            "tokens a.jsonl: expected a successful system call, found LanceError(IO): no more; "
-            "fix the cause",
-        ),
-        (
-            OSError(errno.ENOSPC, "full"),
-            "tokens a.jsonl: expected room on the disk, found No space left on device; free some, "
-            "or set `store` to another disk, and run again: finished outputs stay",
-        ),
         (
             socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
             "tokens a.jsonl: expected a successful system call, found [Errno -2] Name or service "

@@ -25,7 +25,6 @@ import tokenizers
 from examples.running import CONSUMERS, EXAMPLES, HERE, WITH_TORCH, prepare
 from examples.small import HUB, environment_of, small_hub
 from tokflow.pipeline.declared import load_datasets
-from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.tiny import build, ids
 
@@ -135,7 +134,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_consumer_of_each_example_reads_what_was_built(
+def test_the_consumer_of_each_example_reads_what_was_built_and_a_second_run_makes_nothing(
     name: str,
     examples_of_gpt2: Examples,  # whose ids the consumers decode
     monkeypatch: pytest.MonkeyPatch,
@@ -147,14 +146,8 @@ def test_the_consumer_of_each_example_reads_what_was_built(
     runpy.run_path("consume.py", run_name="__main__")
 
     assert set(SAID[name]) <= set(capsys.readouterr().out.splitlines())
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_a_second_run_of_each_example_makes_nothing(name: str, examples: Examples):
-    for dataset in load_datasets(examples.folder(name) / "dataset.yaml"):
-        built = build_dataset(dataset)
-
-        assert (built.num_new, built.failed) == (0, ())
+    for dataset in load_datasets(Path("dataset.yaml")):
+        assert build(dataset).num_new == 0
 
 
 def test_rows_of_chats_have_labels_of_what_the_assistant_says_alone(examples: Examples):
