@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.exports import Part
 from tokflow.exports.stage import parts_of
 from tokflow.pipeline.dataset import Dataset
@@ -17,7 +17,7 @@ from tokflow.pipeline.results import BuildResult
 from tokflow.shown import shown_text, stands_for_url
 from tokflow.store.listed_files import CROISSANT_NAME
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, read_manifest, sealed
-from tokflow.store.remote.places import Place
+from tokflow.store.remote import Place
 from tokflow.store.remote.remote_store import RemoteStore, store_at
 from tokflow.store.store import Store, StoredOutput
 from tokflow.tokens.shard import TokenShard

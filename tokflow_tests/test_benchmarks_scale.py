@@ -12,7 +12,7 @@ from tokflow.pipeline import output_tasks
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow.store.remote.places import objects_at
+from tokflow.store.remote import objects_at
 from tokflow_tests.object_store import UNIT, ObjectStore, let_parts_be_short
 from tokflow_tests.tiny import build, declare
 

@@ -18,8 +18,12 @@ import pyarrow as pa
 
 from tokflow.attributes.stage import ATTRIBUTES
 from tokflow.audit.verify.export import verify_export
-from tokflow.audit.verify.raw import verify_against_raw
-from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
+from tokflow.audit.verify.remade import (
+    verify_against_raw,
+    verify_mixed_split,
+    verify_sequences,
+    verify_split,
+)
 from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.errors import TokflowError, message_of, shortened
 from tokflow.exports.stage import EXPORT, parts_of

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.audit.verify.verifier import Verification
 from tokflow.cli.options import Configs, Jobs, Json, ProjectFolder, StoreName, Trust
 from tokflow.cli.selection import select

@@ -201,7 +201,7 @@ def opened(path: str | Path, *, is_alone: bool = False) -> tuple[Store, Path]:
 def reduced_for_machines(path: Path) -> Any:
     """Return what a pickle has of a path that another machine opens: of one in the cache of this
     machine, the path in the cache there."""
-    from tokflow.store.remote.places import cache_folder  # late: few builds are of many machines
+    from tokflow.store.remote import cache_folder  # late: few builds are of many machines
 
     if not path.is_relative_to(cache_folder()):
         return path.__reduce__()
@@ -209,7 +209,7 @@ def reduced_for_machines(path: Path) -> Any:
 
 
 def _path_in_cache(path: str) -> Path:
-    from tokflow.store.remote.places import cache_folder
+    from tokflow.store.remote import cache_folder
 
     return Path(cache_folder(), path)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tokflow.store.remote.places import objects_at
+from tokflow.store.remote import objects_at
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import digests_of

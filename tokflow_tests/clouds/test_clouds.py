@@ -15,7 +15,7 @@ import pytest
 
 from tokflow import open_export
 from tokflow.loaders import open_rows
-from tokflow.store.remote.places import objects_at
+from tokflow.store.remote import objects_at
 from tokflow_tests.cli.commands import run
 from tokflow_tests.store.remote.test_objects import check_objects
 from tokflow_tests.tiny import TEXTS, write_raw, write_yaml

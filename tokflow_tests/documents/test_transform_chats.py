@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.verify.verification import verify_dataset
+from tokflow.audit.verify import verify_dataset
 from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.documents.batch import ParsedBatch
 from tokflow.documents.user_function import UserFunction, find_function

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tokflow.audit.verify.verification import verify_path
+from tokflow.audit.verify import verify_path
 from tokflow.errors import TokflowError
 from tokflow_tests.faults.trial import (
     MORE,

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.errors import BadDocumentError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.results import BuildResult

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.audit.verify.verifier import Verification
 from tokflow.errors import CorruptOutputError, ForeignOutputError
 from tokflow.exports import FORMATS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.integrity.store import FAULTS

@@ -18,7 +18,7 @@ from tokflow.pipeline import lines, tasks
 from tokflow.pipeline.run import build_dataset
 from tokflow.pools import open_pool, ray_pool
 from tokflow.pools.pool import Advance, LostWorkerError, Pool, Shared
-from tokflow.store.remote.places import place_at
+from tokflow.store.remote import place_at
 from tokflow.store.versions import installed_versions
 from tokflow_tests.dagster_case import Case, failure
 from tokflow_tests.object_store import ObjectStore

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokflow.audit.document_trace import trace_document
-from tokflow.audit.verify.verification import verify_dataset
+from tokflow.audit.verify import verify_dataset
 from tokflow.cli.closing_summary import left_out
 from tokflow.loaders import open_rows
 from tokflow.pipeline.dataset import Dataset

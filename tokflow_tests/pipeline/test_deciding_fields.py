@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.verify.verification import verify_dataset
+from tokflow.audit.verify import verify_dataset
 from tokflow.documents import DocumentsConfig, Limit, deciding_fields
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan

@@ -11,7 +11,7 @@ import pytest
 
 from tokflow.audit.document_trace import trace_document
 from tokflow.audit.trace import TokenOrigin, trace_tokens
-from tokflow.audit.verify.verification import verify_dataset
+from tokflow.audit.verify import verify_dataset
 from tokflow.documents import ranges
 from tokflow.errors import MissingOutputError
 from tokflow.pipeline.dataset import Dataset
@@ -19,7 +19,7 @@ from tokflow.pipeline.gc import drop_tokens, spare_tokens
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow.store.remote.places import CACHE_VARIABLE
+from tokflow.store.remote import CACHE_VARIABLE
 from tokflow.tokens import shard_files
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.disks import flip

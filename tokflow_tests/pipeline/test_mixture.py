@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset

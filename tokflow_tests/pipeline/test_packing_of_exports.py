@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tokflow.audit.trace import sequence_range, trace_tokens
-from tokflow.audit.verify.verification import verify_path
+from tokflow.audit.verify import verify_path
 from tokflow.errors import ConfigError
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset

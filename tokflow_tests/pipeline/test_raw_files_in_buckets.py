@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.verification import verify_dataset
+from tokflow.audit.verify import verify_dataset
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tokflow.audit.ancestry import Ancestry
-from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.components import make_definitions
 from tokflow.components.text_dataset import TextDataset
 from tokflow.pipeline.dataset import Dataset

@@ -13,7 +13,7 @@ from tokflow.pipeline import run, tasks
 from tokflow.pipeline.run import build_dataset
 from tokflow.pools.pool import Advance, Finished, InProcess, Make, R, T, ignore, packed_for_machines
 from tokflow.store import integrity
-from tokflow.store.remote.places import CACHE_VARIABLE
+from tokflow.store.remote import CACHE_VARIABLE
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.pipeline.test_jobs import DATASET, SPLIT
 from tokflow_tests.tiny import declare

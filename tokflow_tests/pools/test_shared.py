@@ -14,7 +14,7 @@ from tokflow.pools.local import LocalPool
 from tokflow.pools.pool import Advance, Shared, packed_for_machines, take_shared
 from tokflow.pools.ray_pool import _explained, _Receipt
 from tokflow.raw.files import changed_error, stamp_of
-from tokflow.store.remote.places import place_at
+from tokflow.store.remote import place_at
 
 _opened = 0
 

@@ -22,7 +22,7 @@ from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files, remote
 from tokflow.raw.fetch import LEAST_BYTES
 from tokflow.raw.remote import Body, RemoteVersion, TransientError, Validator
 from tokflow.raw.remote_file import RemoteFile, RemoteReader
-from tokflow.store.remote.places import place_at
+from tokflow.store.remote import place_at
 from tokflow.store.stored_outputs import open_store
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.raw.fetching import Server, read_raw_file, source_of

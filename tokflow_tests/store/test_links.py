@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import pytest
 
-from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.verify.verification import verify_path
+from tokflow.audit.verify import verify_path
 from tokflow.errors import CorruptOutputError
 from tokflow.store.listed_files import broken_files
 from tokflow.store.manifest import folder_of_manifest

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.store import requests
-from tokflow.store.remote.places import objects_at
+from tokflow.store.remote import objects_at
 from tokflow.store.requests import RemoteStoreError, S3Client
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.raw.servers import make_certificate, needs_openssl, running

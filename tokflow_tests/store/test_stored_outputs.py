@@ -6,7 +6,7 @@ import pytest
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.verification import verify_path
+from tokflow.audit.verify import verify_path
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.store import Store, StoredOutput

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.audit.verify.verification import verify_path
+from tokflow.audit.verify import verify_path
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.store import versions

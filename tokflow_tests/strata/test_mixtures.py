@@ -11,7 +11,7 @@ import yaml
 
 from tokflow.audit.document_trace import trace_documents
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of

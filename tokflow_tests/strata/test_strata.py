@@ -10,7 +10,7 @@ import yaml
 
 from tokflow.audit.document_trace import trace_document
 from tokflow.audit.found_documents import pieces_of
-from tokflow.audit.verify.verification import verify_dataset
+from tokflow.audit.verify import verify_dataset
 from tokflow.cli.closing_summary import left_out
 from tokflow.errors import ConfigError
 from tokflow.exports.config import DeclaredExports

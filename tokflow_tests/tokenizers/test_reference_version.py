@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tokflow import open_export
-from tokflow.audit.verify import raw
-from tokflow.audit.verify.verification import verify_dataset
+from tokflow.audit.verify import remade, verify_dataset
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.push.contents import card_section
@@ -91,7 +90,7 @@ def test_a_library_that_is_gone_or_known_to_differ_is_no_change(
 def test_all_documents_are_compared_with_another_reference_which_speaks_not_against_gigatoken(
     changed: Dataset, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(raw, "MAX_SAMPLE_CHARS", 30)  # the 150th is compared in chunks
+    monkeypatch.setattr(remade, "MAX_SAMPLE_CHARS", 30)  # the 150th is compared in chunks
     sampled, whole = (
         [problem for of in verify_dataset(changed, all_documents=each) for problem in of.problems]
         for each in (False, True)

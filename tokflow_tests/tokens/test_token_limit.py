@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.verify.raw import verify_against_raw
+from tokflow.audit.verify.remade import verify_against_raw
 from tokflow.documents import DocumentsConfig, Limit, source
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.dataset import Dataset

@@ -10,8 +10,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from tokflow.audit.ancestry import Ancestry, dataset_folder_of, place_of, with_links
 from tokflow.audit.verify.export import verify_beside, verify_export
-from tokflow.audit.verify.raw import NUM_SAMPLES, verify_against_raw
 from tokflow.audit.verify.remade import (
+    NUM_SAMPLES,
+    verify_against_raw,
     verify_made_again,
     verify_mixed_split,
     verify_sequences,

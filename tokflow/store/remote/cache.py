@@ -37,8 +37,8 @@ from tokflow.store.manifest import (
     is_output_name,
     read_manifest,
 )
+from tokflow.store.remote import Place, cache_folder, is_dataset_name
 from tokflow.store.remote.objects import Entry, for_each
-from tokflow.store.remote.places import Place, cache_folder, is_dataset_name
 from tokflow.store.requests import RemoteStoreError
 
 _Seen: TypeAlias = tuple[int, int]

@@ -20,8 +20,8 @@ from tokflow.store import manifest
 from tokflow.store.atomic import naming
 from tokflow.store.integrity import Stored
 from tokflow.store.listed_files import Stamp, arrived
+from tokflow.store.remote import Place
 from tokflow.store.remote.cache import note_bytes, note_damage, note_use, refresh_output
-from tokflow.store.remote.places import Place
 from tokflow.store.streams import PositionedReader
 from tokflow.store.tables import map_numbers
 

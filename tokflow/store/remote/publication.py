@@ -24,10 +24,10 @@ from tokflow.store.manifest import (
     read_manifest,
     sealed,
 )
+from tokflow.store.remote import Place
 from tokflow.store.remote.cache import is_known_damaged, note_bytes, note_damage
 from tokflow.store.remote.cached_files import fetched, key_of
 from tokflow.store.remote.objects import Piece, for_each
-from tokflow.store.remote.places import Place
 from tokflow.store.requests import RemoteStoreError
 
 

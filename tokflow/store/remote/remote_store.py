@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError, TokflowError
-from tokflow.store import atomic
+from tokflow.store import atomic, remote
 from tokflow.store.dropping import without_files
 from tokflow.store.integrity import Stored
 from tokflow.store.links import LATEST, named_by
@@ -25,7 +25,7 @@ from tokflow.store.manifest import (
     is_output_name,
     read_run,
 )
-from tokflow.store.remote import cache, cached_files, places, publication
+from tokflow.store.remote import cache, cached_files, publication
 from tokflow.store.remote.objects import Objects, for_each
 from tokflow.store.requests import RemoteStoreError
 from tokflow.store.store import Store, StoredOutput
@@ -39,8 +39,8 @@ def store_at(url: str) -> "RemoteStore":
 
     Raises: ConfigError for a URL that is refused, and for a limit of the cache that is none.
     """
-    place = places.place_at(url)
-    cache.limit_of(Path(places.cache_folder()))
+    place = remote.place_at(url)
+    cache.limit_of(Path(remote.cache_folder()))
     return RemoteStore(place.root, place)
 
 
@@ -49,7 +49,7 @@ class RemoteStore(Store):
     """Outputs at a URL. Their manifests are on this disk as `refresh` found them; their files come
     when they are asked for, and go when the cache is full."""
 
-    place: places.Place
+    place: remote.Place
 
     is_cached = True
     checked_at_once = 64
@@ -60,7 +60,7 @@ class RemoteStore(Store):
 
     @property
     def most_bytes(self) -> int:
-        return cache.limit_of(Path(places.cache_folder()))
+        return cache.limit_of(Path(remote.cache_folder()))
 
     def at(self, base: Path) -> Store:
         return self
@@ -278,7 +278,7 @@ class RemoteStore(Store):
 def opened_at(url: str, *, is_alone: bool) -> tuple[RemoteStore, Path]:
     """Return the store that a URL is in, and the path on this disk that stands for it; see
     `opened`."""
-    url = places.checked_url(url)
+    url = remote.checked_url(url)
     root, dataset = _nearest(url)
     store = store_at(root)
     named = store.root / url[len(root) :].lstrip("/")
@@ -306,7 +306,7 @@ def _nearest(url: str) -> tuple[str, str]:
 
     def is_dataset(url: str) -> bool:
         try:
-            return _is_dataset(places.objects_at(url))
+            return _is_dataset(remote.objects_at(url))
         except RemoteStoreError as error:
             refused.append(error)
             return False
@@ -315,15 +315,15 @@ def _nearest(url: str) -> tuple[str, str]:
         if is_found:
             store, _, name = each.rpartition("/")
             return store, name
-    datasets = filter(places.is_dataset_name, places.objects_at(url).names(""))  # right below it
-    if any(for_each(lambda name: _is_dataset(places.objects_at(f"{url}/{name}")), datasets)):
+    datasets = filter(remote.is_dataset_name, remote.objects_at(url).names(""))  # right below it
+    if any(for_each(lambda name: _is_dataset(remote.objects_at(f"{url}/{name}")), datasets)):
         return url, ""
     raise next(
         iter(refused),
         MissingOutputError(
             where=url,
             expected="a store, a dataset, an output or a file of one, made by tokflow",
-            found=f"no {places.MANIFESTS}/ of tokflow, there or above it",
+            found=f"no {remote.MANIFESTS}/ of tokflow, there or above it",
             remedy="correct the URL, or run `tokflow run` first",
         ),
     )
@@ -332,9 +332,9 @@ def _nearest(url: str) -> tuple[str, str]:
 def _is_dataset(objects: Objects) -> bool:
     """Return whether there is a manifest where a dataset keeps those of its outputs; the first
     one ends the listing of a stage."""
-    names = objects.names(places.MANIFESTS)
-    if places.MANIFESTS in names:  # a dataset of that name in a store
+    names = objects.names(remote.MANIFESTS)
+    if remote.MANIFESTS in names:  # a dataset of that name in a store
         return False
-    listed = (entry for name in names for entry in objects.listed(f"{places.MANIFESTS}/{name}"))
-    keys = (entry.key.removeprefix(f"{places.MANIFESTS}/") for entry in listed)
-    return any(map(places.is_mirrored, keys))
+    listed = (entry for name in names for entry in objects.listed(f"{remote.MANIFESTS}/{name}"))
+    keys = (entry.key.removeprefix(f"{remote.MANIFESTS}/") for entry in listed)
+    return any(map(remote.is_mirrored, keys))

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.audit.verify import verifier
-from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify import verifier, verify_dataset, verify_path
 from tokflow.audit.verify.verifier import Verification
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.audit.verify.export import verify_export
-from tokflow.audit.verify.raw import verify_against_raw
-from tokflow.audit.verify.remade import verify_sequences, verify_split
+from tokflow.audit.verify.remade import verify_against_raw, verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokens
-from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.stage import parts_of
 from tokflow.pipeline.dataset import Dataset

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.store.remote.places import objects_at, place_at
+from tokflow.store.remote import objects_at, place_at
 from tokflow.store.stored_outputs import find_output
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore

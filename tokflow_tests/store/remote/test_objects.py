@@ -13,8 +13,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tokflow.store import requests
+from tokflow.store.remote import objects_at
 from tokflow.store.remote.objects import Objects, Piece
-from tokflow.store.remote.places import objects_at
 from tokflow.store.requests import RemoteStoreError, S3Client
 from tokflow_tests.object_store import UNIT, Failure, ObjectStore, let_parts_be_short
 from tokflow_tests.pools.forked import forked

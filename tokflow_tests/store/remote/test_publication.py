@@ -18,9 +18,9 @@ from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
+from tokflow.store.remote import CACHE_VARIABLE, objects_at, place_at
 from tokflow.store.remote import remote_store as stores
 from tokflow.store.remote.cache import make_room
-from tokflow.store.remote.places import CACHE_VARIABLE, objects_at, place_at
 from tokflow.store.remote.publication import publish
 from tokflow.store.requests import S3Client
 from tokflow.tokens.stage import TokensWriter

@@ -15,9 +15,8 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports import index
 from tokflow.exports.reading import open_export
 from tokflow.loaders import open_rows, open_tokens
-from tokflow.store.remote import cached_files
+from tokflow.store.remote import cached_files, objects_at
 from tokflow.store.remote.cached_files import read_range
-from tokflow.store.remote.places import objects_at
 from tokflow.store.requests import RemoteStoreError
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output

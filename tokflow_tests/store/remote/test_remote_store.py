@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.pipeline.plan import make_plan
-from tokflow.store.remote.places import objects_at
+from tokflow.store.remote import objects_at
 from tokflow.store.requests import RemoteStoreError
 from tokflow.store.stored_outputs import open_store, opened
 from tokflow_tests.object_store import ObjectStore

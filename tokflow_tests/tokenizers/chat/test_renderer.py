@@ -10,7 +10,7 @@ import sentencepiece
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from tokflow.audit.verify.verification import verify_dataset
+from tokflow.audit.verify import verify_dataset
 from tokflow.errors import BadDocumentError, TokenizerError
 from tokflow.pipeline.mixture import graph_of
 from tokflow_tests.chats import (

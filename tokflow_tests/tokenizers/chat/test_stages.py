@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.audit.verify.export import verify_export
-from tokflow.audit.verify.raw import verify_against_raw
+from tokflow.audit.verify.remade import verify_against_raw
 from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.cli.closing_summary import left_out
 from tokflow.exports.stage import parts_of
