@@ -1,7 +1,6 @@
 """Compare rows, of files and as `tokflow.loaders` opens them, with the packing that the model
 finds, or with what must hold of any packing."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,19 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.loaders import open_rows
-from tokflow_tests.fuzz.difference import DifferenceError, same
+from tokflow_tests.fuzz.difference import same
 from tokflow_tests.fuzz.exports import Options, is_eos_first, is_unpadded
 from tokflow_tests.fuzz.model import Piece, Pieces
-from tokflow_tests.fuzz.packing import (
-    EXACT,
-    Packed,
-    Row,
-    best_fit_fills,
-    kept_of,
-    pack,
-    row_length,
-    start_of,
-)
+from tokflow_tests.fuzz.packing import Row, packed_counts, row_length
 from tokflow_tests.fuzz.readers import Rows, Stream
 from tokflow_tests.fuzz.references import Reference
 
@@ -107,14 +97,10 @@ def check_rows(part: PartToCheck, rows: Sequence[Row], found: Rows) -> None:
     """Compare the rows of a part; `rows` is what the index says of each."""
     packing = part.packing
     _check_fields(part, rows, found)
-    packed = None
-    if packing.get("strategy", "concat") in EXACT:
-        files = part.made.parts[part.name].values()
-        packed = pack([[len(piece.tokens) for piece in some] for some in files], packing)
-        same(f"{part.where}: rows", expected=packed.rows, found=rows)
-    else:
-        _check_any_packing(part, rows)
-    expected = _counts(part, rows, packed)
+    files = part.made.parts[part.name].values()
+    expected = packed_counts(
+        [[len(piece.tokens) for piece in some] for some in files], packing, rows, where=part.where
+    )
     in_files = sum(len(row) for row in found.fields.get("token_ids", ()))
     part.same_counts({**expected, "num_padding": in_files - expected["num_tokens"]})
 
@@ -189,62 +175,6 @@ def _columns(options: Options) -> set[str]:
     if format_ in ("pickle", "webdataset"):
         return set()
     return {*options.get("columns", ["segment_ids"] if format_ == "jsonl" else usual)}
-
-
-def _check_any_packing(part: PartToCheck, rows: Sequence[Row]) -> None:
-    """What holds of best_fit and pool: nothing is cut that fits, and rows are full."""
-    config, length = part.packing, row_length(part.packing)
-    step = length - config.get("overlap", 0) - bool(config.get("label_token"))
-    for number, row in enumerate(rows):
-        where, order = f"{part.where}: row {number}", [run.piece for run in row]
-        same(f"{where}: order", expected=sorted(order), found=order)
-        for run in row:
-            size = len(part.pieces[run.piece].tokens)
-            kept, start = kept_of(size, config), start_of(size, config)
-            if run.size < min(length, start + kept - run.start):
-                raise DifferenceError(f"{where}: {run} is cut, and need not be")
-            if (run.start - start) % step:
-                raise DifferenceError(f"{where}: {run} begins at no multiple of {step}")
-    if config["strategy"] == "best_fit" or config.get("pool_size", 10_000) >= 10_000:
-        first = 0
-        for some in part.made.parts[part.name].values():
-            fills = best_fit_fills([len(piece.tokens) for piece in some], config)
-            of_file = rows[first : first + len(fills)]
-            found = sorted(sum(run.size for run in row) for row in of_file)
-            same(f"{part.where}: how full the rows of a file are", expected=fills, found=found)
-            first += len(fills)
-
-
-def _counts(part: PartToCheck, rows: Sequence[Row], packed: Packed | None) -> dict[str, int]:
-    """Return what the manifest must count, found from the rows alone."""
-    config = part.packing
-    held = Counter(
-        (run.piece, run.start + k) for row in rows for run in row for k in range(run.size)
-    )
-    sizes = [len(piece.tokens) for piece in part.pieces]
-    is_truncated = config.get("overlong") == "truncate"
-    there = {piece for piece, _ in held}
-    counts = {
-        "num_sequences": len(rows),
-        "num_tokens": held.total(),
-        "num_repeated_tokens": held.total() - len(held),
-        "num_dropped_tokens": sum(sizes) - len(held),
-        "num_truncated_documents": is_truncated and sum(n > row_length(config) for n in sizes),
-        "num_dropped_documents": sum(n > 0 and of not in there for of, n in enumerate(sizes)),
-    }
-    may_repeat = config.get("overlap") or config.get("label_token")
-    may_drop = is_truncated or "drop" in (config.get("overlong"), config.get("tail"))
-    if not may_drop and config.get("min_sample_length", 1) == 1:
-        same("tokens dropped without being told", expected=0, found=counts["num_dropped_tokens"])
-    if not may_repeat:
-        same("tokens repeated without overlap", expected=0, found=counts["num_repeated_tokens"])
-    if packed is not None or not counts["num_dropped_tokens"]:
-        kept = [kept_of(size, config) for size in sizes]
-        every = (*rows, *(packed.left_out if packed else ()))
-        whole = {run.piece for row in every for run in row if run.size == kept[run.piece]}
-        cut = sum(size > 0 and number not in whole for number, size in enumerate(kept))
-        counts["num_cut_documents"] = cut
-    return counts
 
 
 def check_loaded_stream(part: PartToCheck, found: Stream, mask: Sequence[int]) -> None:

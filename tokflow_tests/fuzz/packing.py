@@ -1,8 +1,11 @@
 """Which tokens stand in which row, found token by token."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from tokflow_tests.fuzz.difference import DifferenceError, same
 
 Config = Mapping[str, Any]
 
@@ -181,3 +184,68 @@ def best_fit_fills(lengths: Sequence[int], config: Config) -> list[int]:
         bins.remove(min(bins))
     least = config.get("min_sample_length", 1)
     return sorted(fill for fill in (*full, *bins) if fill >= least)
+
+
+def packed_counts(
+    files: Sequence[Sequence[int]], config: Config, rows: Sequence[Row], *, where: str = "rows"
+) -> dict[str, int]:
+    """Return what must be counted of the rows of a part, of pieces of so many tokens in each file,
+    found from the rows alone, which are compared with those of `pack` or, of other strategies, with
+    what must hold of any packing."""
+    packed = None
+    if config.get("strategy", "concat") in EXACT:
+        packed = pack(files, config)
+        same(f"{where}: rows", expected=packed.rows, found=rows)
+    else:
+        _check_any_packing(files, config, rows, where)
+    held = Counter(
+        (run.piece, run.start + k) for row in rows for run in row for k in range(run.size)
+    )
+    sizes = [size for of_file in files for size in of_file]
+    is_truncated = config.get("overlong") == "truncate"
+    there = {piece for piece, _ in held}
+    counts = {
+        "num_sequences": len(rows),
+        "num_tokens": held.total(),
+        "num_repeated_tokens": held.total() - len(held),
+        "num_dropped_tokens": sum(sizes) - len(held),
+        "num_truncated_documents": is_truncated and sum(n > row_length(config) for n in sizes),
+        "num_dropped_documents": sum(n > 0 and of not in there for of, n in enumerate(sizes)),
+    }
+    may_repeat = config.get("overlap") or config.get("label_token")
+    may_drop = is_truncated or "drop" in (config.get("overlong"), config.get("tail"))
+    if not may_drop and config.get("min_sample_length", 1) == 1:
+        same("tokens dropped without being told", expected=0, found=counts["num_dropped_tokens"])
+    if not may_repeat:
+        same("tokens repeated without overlap", expected=0, found=counts["num_repeated_tokens"])
+    if packed is not None or not counts["num_dropped_tokens"]:
+        kept = [kept_of(size, config) for size in sizes]
+        every = (*rows, *(packed.left_out if packed else ()))
+        whole = {run.piece for row in every for run in row if run.size == kept[run.piece]}
+        cut = sum(size > 0 and number not in whole for number, size in enumerate(kept))
+        counts["num_cut_documents"] = cut
+    return counts
+
+
+def _check_any_packing(
+    files: Sequence[Sequence[int]], config: Config, rows: Sequence[Row], where: str
+) -> None:
+    """What holds of best_fit and pool: nothing is cut that fits, and rows are full."""
+    length, sizes = row_length(config), [size for of_file in files for size in of_file]
+    step = length - config.get("overlap", 0) - bool(config.get("label_token"))
+    for number, row in enumerate(rows):
+        of_row, order = f"{where}: row {number}", [run.piece for run in row]
+        same(f"{of_row}: order", expected=sorted(order), found=order)
+        for run in row:
+            kept, start = kept_of(sizes[run.piece], config), start_of(sizes[run.piece], config)
+            if run.size < min(length, start + kept - run.start):
+                raise DifferenceError(f"{of_row}: {run} is cut, and need not be")
+            if (run.start - start) % step:
+                raise DifferenceError(f"{of_row}: {run} begins at no multiple of {step}")
+    if config["strategy"] == "best_fit" or config.get("pool_size", 10_000) >= 10_000:
+        first = 0
+        for of_file in files:
+            fills = best_fit_fills(of_file, config)
+            found = sorted(_fill(row) for row in rows[first : first + len(fills)])
+            same(f"{where}: how full the rows of a file are", expected=fills, found=found)
+            first += len(fills)

@@ -205,11 +205,11 @@ a turn that goes on in a row counts as one more
 a last sequence that is full is taken for the tail
     - stops[-1] - starts[-1] < config.stored_length
     + stops[-1] - starts[-1] <= config.stored_length
-    test_rows_are_those_of_the_plain_model
+    test_rows_are_those_of_the_plain_model_or_what_holds_of_any_and_counted
 the tail is kept where it is to be dropped
     - is_left_out[packed.num_sequences :] |= config.tail == "drop"
     + pass
-    test_rows_are_those_of_the_plain_model
+    test_rows_are_those_of_the_plain_model_or_what_holds_of_any_and_counted
 what a document has behind a sequence's edge is its beginning again
     - "token_start": spans.token_start[span] + segments.token_in_span,
     + "token_start": spans.token_start[span],

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import get_args
 
 import numpy as np
@@ -148,36 +148,30 @@ def configs(draw: st.DrawFn, strategy: str) -> PackingConfig:
 every_strategy = pytest.mark.parametrize("strategy", get_args(Strategy))
 
 
-@pytest.mark.parametrize("strategy", plain.EXACT)
+@every_strategy
 @no_deadline
 @given(data=st.data(), files=files_of_lengths)
-def test_rows_are_those_of_the_plain_model(strategy: str, data, files):
+def test_rows_are_those_of_the_plain_model_or_what_holds_of_any_and_counted(
+    strategy: str, data, files
+):
     side = {"truncation_side": data.draw(st.sampled_from(["left", "right"]))}
     config = data.draw(configs(strategy)).model_copy(update=side)
     firsts = np.cumsum([0, *map(len, files)])
 
-    rows = pack_files(files, config).all
+    rows = pack_files(files, config)
 
     found = [
         [plain.Run(firsts[file] + piece, first, size) for (file, piece, first), size, _ in of]
-        for of in (row.segments for row in rows)
+        for of in (row.segments for row in rows.all)
     ]
-    assert found == plain.pack([file.tolist() for file in files], config.model_dump()).rows
-
-
-@every_strategy
-@settings(deadline=None, max_examples=30)
-@given(data=st.data(), files=files_of_lengths)
-def test_every_token_is_in_a_row_that_may_hold_it_or_declared(strategy: str, data, files):
-    config = data.draw(configs(strategy))
-
-    rows = pack_files(files, config)
-
-    check_tokens(rows, files, config)
-    check_rows(rows, config)
-    if config.min_sample_length == 1:
-        check_cuts(rows, files, config)
-        check_tail(rows, files, config)
+    sizes = [file.tolist() for file in files]
+    expected = plain.packed_counts(sizes, config.model_dump(), found)
+    counts = asdict(rows.counts) | {
+        "num_sequences": len(rows.all),
+        "num_tokens": sum(len(row.tokens) for row in rows.all),
+        "num_repeated_tokens": sum(row.num_repeated for row in rows.all),
+    }
+    assert {name: counts[name] for name in expected} == expected
 
 
 @every_strategy
@@ -240,91 +234,6 @@ def tokens_of(files: Sequence[np.ndarray]) -> set[Token]:
         for piece, size in enumerate(lengths.tolist())
         for token in range(size)
     }
-
-
-def check_tokens(rows: Rows, files: Sequence[np.ndarray], config: PackingConfig) -> None:
-    """Every token is in one row, repeated or left out as the config says, and counted."""
-    times = Counter(token for row in rows.all for token in row.tokens)
-    missing = tokens_of(files)
-    num_tokens = len(missing)
-    assert set(times) <= missing
-    missing -= set(times)
-    repeated = sum(row.num_repeated for row in rows.all)
-    assert len(missing) == rows.counts.num_dropped_tokens
-    assert sum(times.values()) - repeated + len(missing) == num_tokens
-    assert config.stored_overlap or set(times.values()) <= {1}
-    sizes = Counter(token[:2] for token in tokens_of(files))
-    overlong = {document for document, size in sizes.items() if size > config.stored_length}
-    left_out = {
-        "split": set(),
-        "truncate": {token for token in missing if token[2] >= config.stored_length},
-        "drop": {token for token in missing if token[:2] in overlong},
-    }[config.overlong]
-    short = missing - left_out
-    assert not short or config.tail == "drop" or config.min_sample_length > 1
-    assert config.strategy != "concat" or len(short) < config.stored_length
-    documents = {token[:2] for token in times}
-    assert len({*sizes} - documents) == rows.counts.num_dropped_documents
-    num_truncated = len(overlong) if config.overlong == "truncate" else 0
-    assert rows.counts.num_truncated_documents == num_truncated
-
-
-def check_rows(rows: Rows, config: PackingConfig) -> None:
-    """No row is too long or too short, and all are in the order of their first documents."""
-    for row in rows.all:
-        assert config.min_sample_length <= len(row.tokens) <= config.stored_length
-        starts = [first for first, _, _ in row.segments]
-        assert starts == sorted(starts)
-        assert len({first[:2] for first in starts}) == len(starts)
-        if config.strategy != "concat" and config.overlong == "split":
-            again = [config.stored_overlap if first[2] else 0 for first in starts]
-            assert [repeated for _, _, repeated in row.segments] == again
-    for made in rows.in_files:
-        repeated = [row.num_repeated for row in made]
-        if config.strategy == "concat":
-            assert repeated == [0, *[config.stored_overlap] * len(made)][: len(made)]
-        firsts = [row.segments[0][0] for row in made]
-        assert firsts == sorted(firsts)
-        if config.strategy == "concat":
-            assert all(len(row.tokens) == config.stored_length for row in made)
-    finished = [row.segments[0][0] for row in rows.of_tails[:-1]]
-    assert finished == sorted(finished)
-
-
-def check_cuts(rows: Rows, files: Sequence[np.ndarray], config: PackingConfig) -> None:
-    """Documents are cut only where they must be."""
-    if config.tail == "drop":
-        return
-    whole = {
-        first[:2]
-        for row in rows.all
-        for first, size, _ in row.segments
-        if size == files[first[0]][first[1]]
-    }
-    sizes = Counter(token[:2] for token in tokens_of(files))
-    cut = {
-        document
-        for document, size in sizes.items()
-        if config.overlong == "split" or size <= config.stored_length
-    } - whole
-    if config.overlong == "truncate" and config.strategy == "concat":
-        assert rows.counts.num_cut_documents >= len(cut)  # truncated ones may be cut as well
-    else:
-        assert rows.counts.num_cut_documents == len(cut)
-    if config.strategy != "concat":
-        assert all(files[file][piece] > config.stored_length for file, piece in cut)
-
-
-def check_tail(rows: Rows, files: Sequence[np.ndarray], config: PackingConfig) -> None:
-    """Dropping the tail leaves out the last row alone, and only if it is open."""
-    if config.tail == "pad":
-        return
-    padded = pack_files(files, config.model_copy(update={"tail": "pad"})).all
-    can_be_open = config.strategy != "one_document" and padded
-    if can_be_open and len(padded[-1].tokens) < config.stored_length:
-        assert rows.all == padded[:-1]
-    else:
-        assert rows.all in (padded, padded[:-1])
 
 
 wide = st.lists(st.integers(1, 60), max_size=80)
