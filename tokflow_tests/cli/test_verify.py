@@ -1,8 +1,13 @@
+"""`tokflow verify` and `tokflow formats`: what they say, and with which exit status."""
+
 import json
 import re
 from pathlib import Path
 
-from tokflow_tests.cli.commands import run
+import pytest
+
+from tokflow.exports import FORMATS
+from tokflow_tests.cli.commands import json_of, run
 
 
 def test_verifying_a_dataset_says_a_line_per_output(store: Path, config: Path):
@@ -45,3 +50,28 @@ def test_all_documents_of_a_dataset_are_compared_with_the_reference_and_those_of
 
     assert result.exit_code == 2
     assert result.stderr.startswith("error: option --reference: expected a declared dataset")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_option_of_every_format_is_documented(name: str):
+    options = FORMATS[name].options
+    assert options.model_fields.keys() <= options.descriptions().keys()
+
+
+def test_formats_are_listed_with_what_they_are_made_of():
+    result = run("formats")
+
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert {line.split()[0] for line in lines[1 : len(FORMATS) + 1]} == set(FORMATS)
+    assert [line.split()[1] for line in lines if line.startswith(("bin ", "mds "))] == [
+        "stream",
+        "sequences",
+    ]
+
+
+def test_formats_as_json():
+    [mds] = json_of("formats", "mds")["formats"]
+
+    assert (mds["name"], mds["made_of"], mds["is_read"]) == ("mds", "sequences", True)
+    assert {option["name"]: option["default"] for option in mds["options"]}["shard_size"] is None
