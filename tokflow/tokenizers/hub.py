@@ -13,20 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import TokenizerError, nearest, shortened
-from tokflow.tokenizers import GPT2, GPT2_REGEX, PATTERNS, vocabulary
+from tokflow.tokenizers import GPT2, GPT2_REGEX, PATTERNS, tokenizer, vocabulary
 from tokflow.tokenizers.engines.gate import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.hugging_face import load_pretrained, without_advice
 from tokflow.tokenizers.engines.reference import MODEL_NAME, SPACE, load_processor
-from tokflow.tokenizers.tokenizer import GENERATION_NAME, read_ranks, write_encoding
 
 _BESIDE = (
-    *(
-        "tokenizer_config.json",
-        vocabulary.SPECIAL_MAP_NAME,
-        vocabulary.ADDED_TOKENS_NAME,
-        "chat_template.jinja",
-    ),
-    GENERATION_NAME,
+    *("tokenizer_config.json", vocabulary.SPECIAL_MAP_NAME, vocabulary.ADDED_TOKENS_NAME),
+    *("chat_template.jinja", tokenizer.GENERATION_NAME),
 )
 
 HUB_FILES = ("tokenizer.json", *_BESIDE)
@@ -54,17 +48,16 @@ def refused_name(name: object, expected: str, found: str, remedy: str) -> Tokeni
     )
 
 
-def download_tokenizer(
-    name: str, revision: str | None, folder: Path, *, trust_remote_code: bool
-) -> str:
+def download_tokenizer(config: tokenizer.TokenizerConfig, folder: Path) -> str:
     """Copy the tokenizer's files from the hub; return the commit they are of."""
     import huggingface_hub
 
+    name = str(config.name)
     try:
-        info = huggingface_hub.HfApi().model_info(name, revision=revision)
+        info = huggingface_hub.HfApi().model_info(name, revision=config.revision)
         commit = str(info.sha)
         published = [file.rfilename for file in info.siblings or ()]
-        for file in files_to_take(published, trust_remote_code=trust_remote_code):
+        for file in files_to_take(published, trust_remote_code=config.trust_remote_code):
             path = huggingface_hub.hf_hub_download(name, file, revision=commit)
             (folder / file).write_bytes(Path(path).read_bytes())
     except Exception as error:
@@ -97,7 +90,7 @@ def files_to_take(published: Iterable[str], *, trust_remote_code: bool) -> list[
     ]
 
 
-def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) -> None:
+def make_with_transformers(folder: Path, config: tokenizer.TokenizerConfig) -> None:
     """Load the files in `folder` with transformers, and convert them to a tokenizer.json if it can.
 
     Where the class has a fast backend that gives the same tokens as the class on all awkward
@@ -108,21 +101,21 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
     Raises: TokenizerError.
     """
     try:
-        loaded = load_pretrained(folder, trust_remote_code=trust_remote_code)
+        loaded = load_pretrained(folder, trust_remote_code=config.trust_remote_code)
         backend: Any = getattr(loaded, "backend_tokenizer", None)
         # Code of its own may do anything, and is asked each time.
         is_known = type(loaded).__module__.startswith("transformers.")
         is_fast = is_known and backend is not None and gives_ids_of(loaded, backend)
     except Exception as error:
         raise refused_name(
-            name,
+            config.name,
             "a tokenizer.json, or files that transformers can load",
             f"{', '.join(sorted(path.name for path in folder.iterdir())) or '(none)'}: "
             f"{vocabulary.shown(error)}",
             "name a tokenizer that transformers.AutoTokenizer loads",
         ) from error
     if path := model_file_in(folder):
-        _check_pieces(loaded, path, name)
+        _check_pieces(loaded, path, config)
     if backend is not None and is_fast:
         ends = {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
         fields = {**vocabulary.read_config(folder), **ends}
@@ -143,7 +136,7 @@ def gives_ids_of(loaded: Any, backend: Any) -> bool:
     )
 
 
-def _check_pieces(loaded: Any, path: Path, name: str) -> None:
+def _check_pieces(loaded: Any, path: Path, config: tokenizer.TokenizerConfig) -> None:
     """Refuse a class that cuts awkward strings into other pieces than its SentencePiece model does,
     except those with an added token in them."""
     added = list(filter(None, loaded.get_added_vocab()))
@@ -154,14 +147,14 @@ def _check_pieces(loaded: Any, path: Path, name: str) -> None:
         expected = [processor.id_to_piece(id_) for id_ in processor.encode(text)]
         if found != expected and not any(token in text for token in added):
             raise refused_name(
-                name,
+                config.name,
                 f"the pieces of {path.name}: {text[:40]!r} becomes {expected[:8]}",
                 f"{found[:8]} by {type(loaded).__name__} of the transformers that is installed",
                 _SAVE_BY_ITS_OWN,
             )
 
 
-def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
+def refuse_code(folder: Path, config: tokenizer.TokenizerConfig) -> None:
     """Refuse a tokenizer that is code without consent, or code in another repository.
 
     Raises: TokenizerError.
@@ -171,14 +164,14 @@ def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
     reference = next((str(found) for found in reversed(classes or []) if found), None)
     if reference is None:
         return
-    if not trust_remote_code:
+    if not config.trust_remote_code:
         without_advice()
         from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
 
         own = vocabulary.class_name(folder)
         if not own or tokenizer_class_from_name(own) is None:
             raise TokenizerError(
-                where=f"tokenizer.trust_remote_code: {name}",
+                where=f"tokenizer.trust_remote_code: {config.name}",
                 expected=f"true, for this tokenizer is Python code, {reference}, that was "
                 "published with it and would run on this machine with your rights",
                 found="false",
@@ -187,7 +180,7 @@ def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
             )
     elif "--" in reference:
         raise refused_name(
-            name,
+            config.name,
             "code that is published beside the tokenizer, so that it can be kept",
             f"a reference to another repository, {reference}",
             "copy tokenizer and code into one folder, write the class in its "
@@ -215,11 +208,9 @@ def model_file_in(folder: Path) -> Path | None:
     return found[0] if len(found) == 1 else None
 
 
-def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> vocabulary.Facts | None:
+def facts_of_model_file(folder: Path, config: tokenizer.TokenizerConfig) -> vocabulary.Facts | None:
     """Make a tokenizer of the model file in `folder`, run by its own library; None if there is no
     such file, or its class of transformers has other ids.
-
-    `pattern`: the split pattern that the YAML names for ranks of tiktoken.
 
     Raises: TokenizerError where the ranks are unknown and no pattern is named, and where tokens
     are added whose ids are not known.
@@ -230,7 +221,7 @@ def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> voca
     content = path.read_bytes()
     first, _, rank = content[: content.find(b"\n") + 1].partition(b" ")
     if first and first.isascii() and rank.strip().isdigit():  # base64 of a token and its rank
-        return _facts_of_ranks(path, content, name=name, pattern=pattern)
+        return _facts_of_ranks(path, content, config)
     processor = open_model(path)
     if processor is None or vocabulary.class_name(folder) not in OWN_IDS:
         return None
@@ -242,7 +233,7 @@ def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> voca
     ]
     if unknown:
         raise refused_name(
-            name,
+            config.name,
             "added tokens that are pieces of the SentencePiece model, with its ids, or a "
             "tokenizer.json",
             ", ".join(shortened(unknown)),
@@ -252,7 +243,7 @@ def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> voca
     puts_space = any(piece.startswith(SPACE) for piece in processor.encode("x", out_type=str)[:1])
     if vocabulary.special_fields(folder).get("add_prefix_space") is False and puts_space:
         raise refused_name(
-            name,
+            config.name,
             "add_prefix_space as the SentencePiece model has it, or a tokenizer.json",
             "false in tokenizer_config.json, where the model puts a space before a text",
             _SAVE_BY_ITS_OWN,
@@ -270,9 +261,10 @@ def open_model(path: Path) -> Any:
 
 
 def _facts_of_ranks(
-    path: Path, content: bytes, *, name: str, pattern: str | None
+    path: Path, content: bytes, config: tokenizer.TokenizerConfig
 ) -> vocabulary.Facts:
-    folder, named = path.parent, pattern or RANKS.get(hashlib.sha256(content).hexdigest())
+    folder, name = path.parent, config.name
+    named = config.named_pattern or RANKS.get(hashlib.sha256(content).hexdigest())
     if named is None:
         raise refused_name(
             name,
@@ -283,7 +275,7 @@ def _facts_of_ranks(
             "expression, as the code says that the model was published with",
         )
     try:
-        ranks = read_ranks(path)
+        ranks = tokenizer.read_ranks(path)
     except ValueError as error:
         raise refused_name(
             name,
@@ -308,7 +300,7 @@ def _facts_of_ranks(
             "write their ids there, or remove them",
         )
     path.unlink()
-    write_encoding(
+    tokenizer.write_encoding(
         folder,
         ranks,
         name=named if named in PATTERNS else "ranks",

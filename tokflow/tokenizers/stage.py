@@ -285,10 +285,7 @@ def _make_published(source: TokenizerSource, folder: Path) -> vocabulary.Facts:
             saved = folder / ("tokenizer.json" if is_json else file.name)
             saved.write_bytes(file.read_bytes())
     else:
-        commit = hub.download_tokenizer(
-            name, config.revision, folder, trust_remote_code=config.trust_remote_code
-        )
-        fetched = {"hub_id": name, "commit": commit}
+        fetched = {"hub_id": name, "commit": hub.download_tokenizer(config, folder)}
     if (folder / "tokenizer.json").is_file():
         facts = vocabulary.facts_of_json(folder, fetched)
         check_added_tokens(folder, name)
@@ -300,17 +297,15 @@ def _make_published(source: TokenizerSource, folder: Path) -> vocabulary.Facts:
             found="a folder without",
             remedy="set tokenizer.kind: huggingface, which converts other files",
         )
-    hub.refuse_code(folder, name=name, trust_remote_code=config.trust_remote_code)
+    hub.refuse_code(folder, config)
     if not holds_code(folder):
-        facts_of_model = hub.facts_of_model_file(folder, name=name, pattern=config.named_pattern)
+        facts_of_model = hub.facts_of_model_file(folder, config)
         if facts_of_model is not None:
             return dataclasses.replace(facts_of_model, origin=fetched)
-    hub.make_with_transformers(folder, name=name, trust_remote_code=config.trust_remote_code)
+    hub.make_with_transformers(folder, config)
     if (folder / "tokenizer.json").is_file():
         return vocabulary.facts_of_json(folder, fetched)
-    return vocabulary.facts_of_transformers(
-        folder, trust_remote_code=config.trust_remote_code, origin=fetched
-    )
+    return vocabulary.facts_of_transformers(folder, config, fetched)
 
 
 def _make_sentencepiece(source: TokenizerSource, folder: Path) -> vocabulary.Facts:

@@ -26,6 +26,7 @@ from tokflow.tokenizers.tokenizer import (
     RANKS_NAME,
     Kind,
     Tokenizer,
+    TokenizerConfig,
     read_encoding,
     read_ranks,
     scan_tokenizer_json,
@@ -137,10 +138,10 @@ def facts_of_tiktoken(folder: Path) -> Facts:
 
 
 def facts_of_transformers(
-    folder: Path, *, trust_remote_code: bool, origin: Mapping[str, Any]
+    folder: Path, config: TokenizerConfig, origin: Mapping[str, Any]
 ) -> Facts:
     """Ask the class that only transformers can load which ids and names there are."""
-    loaded = load_pretrained(folder, trust_remote_code=trust_remote_code)
+    loaded = load_pretrained(folder, trust_remote_code=config.trust_remote_code)
     vocab = {str(token): int(token_id) for token, token_id in loaded.get_vocab().items()}
     special = special_tokens(loaded)
     added = {str(token): int(token_id) for token, token_id in loaded.get_added_vocab().items()}

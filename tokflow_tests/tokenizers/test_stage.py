@@ -20,6 +20,7 @@ from tokflow.tokenizers.engines.gate import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.hugging_face import load_pretrained
 from tokflow.tokenizers.engines.reference import open_tiktoken
 from tokflow.tokenizers.hub import download_tokenizer
+from tokflow.tokenizers.tokenizer import TokenizerConfig
 from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import of_tiktoken, train_model
@@ -249,7 +250,7 @@ def test_a_bare_name_may_have_been_meant_for_an_encoding(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
     with pytest.raises(TokenizerError) as raised:
-        download_tokenizer("gpt3", None, tmp_path, trust_remote_code=False)
+        download_tokenizer(TokenizerConfig(kind="huggingface", name="gpt3"), tmp_path)
 
     assert raised.value.expected.startswith("an encoding of tiktoken (gpt2, ")
     assert raised.value.remedy.startswith("did you mean 'gpt2'? Else correct the name")
