@@ -23,7 +23,7 @@ from tokflow.split.permutation import ExportOrder, order_of
 from tokflow.split.stage import MIXED_SPLIT, SPLIT
 from tokflow.stage import Stage, stage_of
 from tokflow.store.integrity import check_files
-from tokflow.store.links import names_below
+from tokflow.store.listed_files import names_below
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import made_in
 from tokflow.tokenizers.stage import TOKENIZER

@@ -26,7 +26,7 @@ from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import dataset_of
 from tokflow.split.permutation import mixed
 from tokflow.split.stage import SPLIT
-from tokflow.store.links import LATEST, named_by, resolved
+from tokflow.store.listed_files import LATEST, named_by, resolved
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import (

@@ -36,7 +36,7 @@ from tokflow.shown import counted, duration, size
 from tokflow.split import NOT_IN_STRATA
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.rule import NOT_TAKEN
-from tokflow.store.links import LATEST, named_by, path_of_newest
+from tokflow.store.listed_files import LATEST, named_by, path_of_newest
 from tokflow.strata.stage import undivided
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT

@@ -17,7 +17,7 @@ from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import damage_named, damaged_file, documents_of_stream
 from tokflow.exports.options import PartRows
 from tokflow.exports.part import FileFacts
-from tokflow.store.links import LATEST
+from tokflow.store.listed_files import LATEST
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.stored_outputs import opened, output_in

@@ -32,7 +32,7 @@ from tokflow.pools.pool import Advance
 from tokflow.sequences import Packings, Side, one_or_each
 from tokflow.split.permutation import ShuffleConfig, shuffle_fields
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, Writer
-from tokflow.store.links import LATEST
+from tokflow.store.listed_files import LATEST
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.stored_outputs import output_at

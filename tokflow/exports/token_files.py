@@ -19,8 +19,14 @@ from tokflow.exports.options import FILE_DIGITS, ShardOptions, cut
 from tokflow.exports.part import Part
 from tokflow.sequences.segments import Sequences
 from tokflow.split import Split
-from tokflow.store.links import LINKED_BYTES, SHORT_BYTES, CopiedRange, has_linked, note_copies
-from tokflow.store.listed_files import Stamp
+from tokflow.store.listed_files import (
+    LINKED_BYTES,
+    SHORT_BYTES,
+    CopiedRange,
+    Stamp,
+    has_linked,
+    note_copies,
+)
 from tokflow.store.manifest import FileEntry
 from tokflow.store.streams import HashedWriter, copy_rest, zstd
 from tokflow.store.tables import map_numbers, offsets_of

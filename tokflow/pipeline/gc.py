@@ -17,7 +17,7 @@ from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.stages import for_mixtures
 from tokflow.shown import size
 from tokflow.stage import RAW
-from tokflow.store.links import LATEST, freed_bytes, named_by
+from tokflow.store.listed_files import LATEST, freed_bytes, named_by
 from tokflow.store.manifest import is_output_name
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import Unreadable, made_in, walk

@@ -18,7 +18,7 @@ from tokflow.raw.remote import Validator
 from tokflow.raw.source_splits import Origin, folder_matches, repository_matches
 from tokflow.shown import redact
 from tokflow.store.atomic import BLOCKS_PREFIX
-from tokflow.store.links import LATEST
+from tokflow.store.listed_files import LATEST
 from tokflow.store.manifest import is_output_name
 from tokflow.store.urls import OF_OBJECT_STORES
 

@@ -35,8 +35,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.record.facts import facts_of
-from tokflow.store.links import resolved
-from tokflow.store.listed_files import BESIDE
+from tokflow.store.listed_files import BESIDE, resolved
 from tokflow.store.manifest import DROPPED, indented, is_complete, plain_json
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.versions import installed_versions

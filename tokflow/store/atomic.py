@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tokflow.errors import TokflowError
-from tokflow.store.links import LATEST, LINKED_BYTES, forget_copies, freed_bytes, named_by
+from tokflow.store.listed_files import LATEST, LINKED_BYTES, forget_copies, freed_bytes, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     OWN_FOLDER,

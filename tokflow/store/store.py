@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
-from tokflow.store import atomic, links
+from tokflow.store import atomic, listed_files
 from tokflow.store.config import expanded
 from tokflow.store.dropping import drop_here
 from tokflow.store.integrity import ReadAgainError, Stored, given
@@ -203,7 +203,7 @@ class Store:
     def link(self, output: Stored, name: str, new: Path) -> None:
         """Let `new`, a file of an output that is being made, be one of another, too, without a copy
         where that is possible."""
-        links.link_file(output.folder / name, new, output.manifest.files[name])
+        listed_files.link_file(output.folder / name, new, output.manifest.files[name])
 
     def forget(self, path: Path) -> bool:
         """Drop a damaged copy of a file; return whether another can come."""
@@ -225,19 +225,19 @@ class Store:
     def link_equal(self, temporary: Path, folder: Path) -> None:
         """Let files in a temporary folder, just before it takes its name, be links to equal ones of
         the dataset."""
-        for changed in links.link_equal(temporary, folder):
+        for changed in listed_files.link_equal(temporary, folder):
             atomic.sync(changed)
 
     def point_latest(self, folder: Path) -> None:
         """Let `latest` beside an export lead to it, in one step. Raises: OSError, also where
         anything else has that name."""
-        link = folder.parent / links.LATEST
-        if links.named_by(link) == folder.resolve():
+        link = folder.parent / listed_files.LATEST
+        if listed_files.named_by(link) == folder.resolve():
             return
         temporary = atomic.begun_beside(link)
         try:
             with atomic.naming(link, temporary):
-                links.make_latest(temporary, folder.name)
+                listed_files.make_latest(temporary, folder.name)
                 temporary.replace(link)
         finally:
             temporary.unlink(missing_ok=True)
@@ -277,7 +277,7 @@ class Store:
     def freed_bytes(self, folders: Iterable[Path], unfinished: dict[Path, int]) -> dict[Path, int]:
         """Return the bytes that are free in the store when outputs, and then what is not finished,
         have been removed one after another."""
-        return links.freed_bytes([*folders, *unfinished])
+        return listed_files.freed_bytes([*folders, *unfinished])
 
     def drop(self, output: "StoredOutput", names: Collection[str]) -> None:
         """Remove files of an output for good, which stays whole without them."""

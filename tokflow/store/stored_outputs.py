@@ -19,7 +19,7 @@ from tokflow.errors import (
     TokflowError,
     first_five,
 )
-from tokflow.store.links import LATEST, named_by, resolved
+from tokflow.store.listed_files import LATEST, named_by, resolved
 from tokflow.store.manifest import MANIFEST_NAME, holds_output, is_complete, is_output_name
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.urls import OF_OBJECT_STORES, check_slashes, is_url

@@ -11,7 +11,7 @@ import pytest
 from tokflow.exports.reading import find_export
 from tokflow.loaders import open_rows
 from tokflow.pipeline.gc import find_garbage, remove_all
-from tokflow.store.links import named_by, resolved
+from tokflow.store.listed_files import named_by, resolved
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw, write_yaml

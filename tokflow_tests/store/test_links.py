@@ -16,8 +16,7 @@ from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.store import integrity
 from tokflow.store.atomic import new_folder
 from tokflow.store.integrity import Reading
-from tokflow.store.links import link_file
-from tokflow.store.listed_files import broken_files
+from tokflow.store.listed_files import broken_files, link_file
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import walk

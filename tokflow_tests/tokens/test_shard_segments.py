@@ -16,7 +16,7 @@ from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
-from tokflow.store import links
+from tokflow.store import listed_files
 from tokflow.tokens import stage as writers
 from tokflow.tokens.stage import TokensWriter
 from tokflow_tests.disks import flip
@@ -260,17 +260,17 @@ def test_where_there_are_no_hard_links_copies_are_compared(
 
     monkeypatch.setattr("os.link", no_link)
     assert content(built(dataset_in(tmp_path / "well"), jobs=1).dataset.folder) == expected
-    copy = links.copy_rest
+    copy = listed_files.copy_rest
 
     def copy_wrongly(source: BinaryIO, new: BinaryIO) -> None:
         copy(source, new)
         new.flush()
         flip(Path(new.name))
 
-    monkeypatch.setattr(links, "copy_rest", copy_wrongly)
+    monkeypatch.setattr(listed_files, "copy_rest", copy_wrongly)
     dataset = dataset_in(tmp_path / "bad")
     [failed] = build_dataset(dataset, jobs=1).failed
-    monkeypatch.setattr(links, "copy_rest", copy)
+    monkeypatch.setattr(listed_files, "copy_rest", copy)
 
     assert isinstance(failed.error, CorruptOutputError)
     assert content(built(dataset, jobs=1).dataset.folder) == expected

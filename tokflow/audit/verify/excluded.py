@@ -25,7 +25,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.selection.left_out import are_excluded
 from tokflow.split.mixed_split import origin_of, own_dataset
 from tokflow.split.mixture import dataset_of
-from tokflow.store.links import LATEST, resolved
+from tokflow.store.listed_files import LATEST, resolved
 from tokflow.store.manifest import MANIFEST_NAME, Manifest, joined_digest, sealed
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import Unreadable, walk

@@ -26,7 +26,7 @@ from typing import TypeAlias
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.store.atomic import is_segments_folder, remove, remove_empty
 from tokflow.store.config import bytes_of
-from tokflow.store.links import LATEST, make_latest
+from tokflow.store.listed_files import LATEST, make_latest
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     OWN_FOLDER,

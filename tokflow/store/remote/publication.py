@@ -11,8 +11,7 @@ from pathlib import Path
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store.atomic import is_segments_folder, remove, segments_folder
 from tokflow.store.integrity import Stored
-from tokflow.store.links import LATEST, CopiedRange, copies_in, equal_files, named_by
-from tokflow.store.listed_files import BESIDE
+from tokflow.store.listed_files import BESIDE, LATEST, CopiedRange, copies_in, equal_files, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,

@@ -15,7 +15,7 @@ from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutput
 from tokflow.store import atomic, remote
 from tokflow.store.dropping import without_files
 from tokflow.store.integrity import Stored
-from tokflow.store.links import LATEST, named_by
+from tokflow.store.listed_files import LATEST, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     VERDICTS_NAME,

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
 
-from tokflow.store.links import SHORT_BYTES
+from tokflow.store.listed_files import SHORT_BYTES
 from tokflow.store.remote.objects import Entry, Objects, Piece, Upload
 from tokflow.store.requests import S3Client, S3Error
 
