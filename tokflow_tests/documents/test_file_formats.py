@@ -15,12 +15,9 @@ from tokflow_tests.reading import write_records
 CHAT = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 
 RECORD: dict[str, Any] = {
-    "id": 7,
-    "text": "one",
-    "meta": {"inner": {"title": "t"}, "lang": "en", "size": 3},
-    "tags": ["x"],
-    "chat": CHAT,
-}
+    "id": 7, "text": "one", "meta": {"inner": {"title": "t"}, "lang": "en", "size": 3},
+    "tags": ["x"], "chat": CHAT,
+}  # fmt: skip
 
 
 def write(path: Path) -> Path:

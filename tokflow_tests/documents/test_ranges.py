@@ -118,21 +118,11 @@ def cut_at(num_bytes: int, cuts: Sequence[int]) -> list[Range]:
 
 GOOD = b'{"text": "good", "other": "\xc3\xa9"}'
 JSON_LINES = [
-    GOOD,
-    b'{"text": "\xf0\x9f\x98\x80 \\u00e9\\n", "other": ""}',
-    b'{"text": "", "other": "b"}',
-    b"",
-    b" \t",
-    b"\r",
-    GOOD + b"\r",
-    b'{"text": null, "other": "c"}',
-    b'{"id": 1}',
-    b'{"text": "\xff", "other": "\xff"}',
-    b'{"tex',
-    b" " * 61,
-    MARK + GOOD,
+    GOOD, b'{"text": "\xf0\x9f\x98\x80 \\u00e9\\n", "other": ""}', b'{"text": "", "other": "b"}',
+    b"", b" \t", b"\r", GOOD + b"\r", b'{"text": null, "other": "c"}', b'{"id": 1}',
+    b'{"text": "\xff", "other": "\xff"}', b'{"tex', b" " * 61, MARK + GOOD,
     b'{"text": "' + b"x" * 60 + b'"}',
-]
+]  # fmt: skip
 TEXT_LINES = [b"good", b"gr\xc3\xb6\xc3\x9fe", b"", b"\r", b" ", b"b\xff", b"x" * 70, b"a\r", MARK]
 CUTS = st.lists(st.integers(0, 2000), max_size=6)
 MANY = settings(

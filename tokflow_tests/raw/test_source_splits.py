@@ -208,14 +208,10 @@ def save(folder: Path, *texts: str, split: str | None = None, num_files: int = 2
         with pa.ipc.new_stream(folder / name, table.schema) as writer:
             writer.write_table(table)
     state = {
-        "_data_files": [{"filename": name} for name in names],
-        "_fingerprint": "0123456789abcdef",
-        "_format_columns": None,
-        "_format_kwargs": {},
-        "_format_type": None,
-        "_output_all_columns": False,
-        "_split": split,
-    }
+        "_data_files": [{"filename": name} for name in names], "_fingerprint": "0123456789abcdef",
+        "_format_columns": None, "_format_kwargs": {}, "_format_type": None,
+        "_output_all_columns": False, "_split": split,
+    }  # fmt: skip
     (folder / "state.json").write_text(json.dumps(state, indent=2))
     (folder / "dataset_info.json").write_text("{}")
 

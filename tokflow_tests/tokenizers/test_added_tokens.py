@@ -47,70 +47,47 @@ def folder_of(path: Path, config: dict[str, Any], **files: Any) -> Path:
     return path
 
 
-Shape = tuple[dict[str, Any], dict[str, Any], str | None]
+def listed(more: dict[str, Any]) -> dict[str, Any]:
+    return {"added_tokens_decoder": {**OWN, **more}}
 
-SHAPES: dict[str, Shape] = {
-    # The files, and what is said of them; nothing of those that agree.
-    "no other file": ({}, {}, None),
-    "the same, listed": ({"added_tokens_decoder": OWN}, {}, None),
-    "listed and behind": (
-        {"added_tokens_decoder": {**OWN, str(NEXT): token("<more>")}},
-        {},
-        f"'<more>', which is {NEXT} there, is missing",
-    ),
-    "listed with another id": (
-        {"added_tokens_decoder": {**OWN, "900": token("<more>")}},
-        {},
-        f"'<more>', which is {NEXT} there, is missing",
-    ),
-    "another flag": (
-        {"added_tokens_decoder": {**OWN, "1": token(END, rstrip=True)}},
-        {},
-        f"'{END}' has there rstrip: true",
-    ),
-    "a word that is special here": (
-        {"added_tokens_decoder": {**OWN, "1": token(END, special=False)}},
-        {},
-        f"'{END}' has there special: false",
-    ),
-    "extra_special_tokens": ({"extra_special_tokens": ["<more>"]}, {}, "'<more>', which is"),
-    "extra by name": ({"extra_special_tokens": {"image_token": "<more>"}}, {}, "'<more>'"),
-    "additional_special_tokens": ({"additional_special_tokens": [START]}, {}, None),
-    "a token of the model's own": ({"image_token": "<more>"}, {}, "'<more>'"),
-    "a role": ({"pad_token": "[PAD]"}, {}, "'[PAD]', which is"),
-    "a role that is a piece": ({"pad_token": "e"}, {}, None),
-    "special_tokens_map": ({}, {"special_tokens_map": {"pad_token": token("[PAD]")}}, "'[PAD]'"),
-    "a map that is not read": (
-        {"added_tokens_decoder": OWN},
-        {"special_tokens_map": {"pad_token": "[PAD]"}},
-        None,
-    ),
-    "added_tokens": ({}, {"added_tokens": {"<more>": NEXT}}, f"'<more>', which is {NEXT} there"),
-    "the same added_tokens": ({}, {"added_tokens": {END: 1}}, None),
-    "a class": (NAMED | {"tokenizer_class": CLASS}, {}, None),
+
+MORE = {str(NEXT): token("<more>")}
+OF_CLASS = NAMED | {"tokenizer_class": CLASS}
+IS_MISSING = f"'<more>', which is {NEXT} there, is missing"
+DEFAULT = "'<|endoftext|>', which is"
+
+SHAPES: dict[str, tuple[Any, ...]] = {
+    # tokenizer_config.json, what is said of it (nothing where all agree), and other files.
+    "no other file": ({}, None),
+    "the same, listed": (listed({}), None),
+    "listed and behind": (listed(MORE), IS_MISSING),
+    "listed with another id": (listed({"900": token("<more>")}), IS_MISSING),
+    "another flag": (listed({"1": token(END, rstrip=True)}), f"'{END}' has there rstrip: true"),
+    "a word here": (listed({"1": token(END, special=False)}), f"'{END}' has there special: false"),
+    "extra_special_tokens": ({"extra_special_tokens": ["<more>"]}, "'<more>', which is"),
+    "extra by name": ({"extra_special_tokens": {"image_token": "<more>"}}, "'<more>'"),
+    "additional_special_tokens": ({"additional_special_tokens": [START]}, None),
+    "a token of the model's own": ({"image_token": "<more>"}, "'<more>'"),
+    "a role": ({"pad_token": "[PAD]"}, "'[PAD]', which is"),
+    "a role that is a piece": ({"pad_token": "e"}, None),
+    "a map": ({}, "'[PAD]'", {"special_tokens_map": {"pad_token": token("[PAD]")}}),
+    "a map that is not read": (listed({}), None, {"special_tokens_map": {"pad_token": "[PAD]"}}),
+    "added_tokens": ({}, IS_MISSING, {"added_tokens": {"<more>": NEXT}}),
+    "the same added_tokens": ({}, None, {"added_tokens": {END: 1}}),
+    "a class": (OF_CLASS, None),
     "a class and fewer": (
-        NAMED | {"tokenizer_class": CLASS, "added_tokens_decoder": {"1": token(END)}},
-        {},
-        f"'{START}', which is 0, is none there",
+        OF_CLASS | {"added_tokens_decoder": {"1": token(END)}},
+        "which is 0, is none there",
     ),
-    "a class and more": (
-        NAMED
-        | {"tokenizer_class": CLASS, "added_tokens_decoder": {**OWN, str(NEXT): token("<more>")}},
-        {},
-        "'<more>'",
-    ),
-    "a class with a token by default": (
-        {"eos_token": END, "tokenizer_class": CLASS},
-        {},
-        "'<|endoftext|>', which is",
-    ),
+    "a class and more": (OF_CLASS | listed(MORE), "'<more>'"),
+    "a class with a token by default": ({"eos_token": END, "tokenizer_class": CLASS}, DEFAULT),
 }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_added_tokens_are_those_of_auto_tokenizer_or_named(shape: str, tmp_path: Path):
-    config, files, said = SHAPES[shape]
-    folder = folder_of(tmp_path / "t", {"tokenizer_class": AS_SAVED, **config}, **files)
+    config, said, *files = SHAPES[shape]
+    folder = folder_of(tmp_path / "t", {"tokenizer_class": AS_SAVED, **config}, **dict(*files))
 
     if said is None:
         check_added_tokens(folder, "t")

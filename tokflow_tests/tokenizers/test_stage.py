@@ -329,12 +329,8 @@ def test_added_tokens_that_are_no_pieces_of_the_model_are_refused(tmp_path: Path
 
 
 def test_a_class_that_cuts_text_otherwise_than_its_model_is_refused(tmp_path: Path):
-    save(
-        tmp_path,
-        train_model(model_type="unigram"),
-        {"tokenizer_class": "T5Tokenizer"},
-        "spiece.model",
-    )
+    config = {"tokenizer_class": "T5Tokenizer"}
+    save(tmp_path, train_model(model_type="unigram"), config, "spiece.model")
 
     with pytest.raises(TokenizerError, match=r"the pieces of spiece\.model"):
         save_tokenizer(declare_texts(tmp_path, kind="huggingface", name="t"))

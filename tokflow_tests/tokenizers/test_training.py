@@ -179,14 +179,8 @@ def test_each_pattern_splits_in_its_own_way(pattern: str, words: list[str]):
 
 @pytest.mark.parametrize("pattern", ["gpt2", "o200k", OWN])
 def test_a_pattern_trains_as_the_tokenizers_library_trains_with_it(pattern: str, tmp_path: Path):
-    dataset = declare_texts(
-        tmp_path,
-        some_texts()[:2_000],
-        kind="trained",
-        special_tokens=["qed"],
-        vocab_size=701,
-        pattern=pattern,
-    )
+    how = {"kind": "trained", "special_tokens": ["qed"], "vocab_size": 701, "pattern": pattern}
+    dataset = declare_texts(tmp_path, some_texts()[:2_000], **how)
 
     saved = save_tokenizer(dataset)
 

@@ -47,13 +47,9 @@ def test_documents_have_offsets_counts_and_hashes(tmp_path: Path):
     table = shard.documents()
     assert table.schema.equals(DOCUMENTS_SCHEMA)
     assert table.drop_columns("text_hash").to_pydict() == {
-        "row": [0, 1, 2],
-        "char_offset": [0, 3, 3],
-        "num_chars": [3, 0, 1],
-        "num_bytes": [4, 0, 3],
-        "token_offset": [0, 5, 6],
-        "num_tokens": [5, 1, 4],
-    }
+        "row": [0, 1, 2], "char_offset": [0, 3, 3], "num_chars": [3, 0, 1],
+        "num_bytes": [4, 0, 3], "token_offset": [0, 5, 6], "num_tokens": [5, 1, 4],
+    }  # fmt: skip
     assert [value.hex() for value in table["text_hash"].to_pylist()] == [
         xxhash.xxh3_128_hexdigest("añb".encode()),
         "99aa06d3014798d86001c324468d497f",
@@ -77,16 +73,10 @@ def test_what_goes_in_comes_out_or_is_a_reject_which_leaves_a_gap_and_a_line(tmp
     assert [reject["byte_offset"] for reject in rejects] == [14, 40]
     assert "found the number 1" in rejects[0]["reason"]
     assert dict(shard.manifest.counts) == {
-        "num_documents": 3,
-        "num_rejects": 2,
-        "num_empty_documents": 0,
-        "num_chars": 4,
-        "num_bytes": 4,
-        "num_tokens": 7,
-        "num_special_tokens_in_text": 0,
-        "num_eos": 3,
+        "num_documents": 3, "num_rejects": 2, "num_empty_documents": 0, "num_chars": 4,
+        "num_bytes": 4, "num_tokens": 7, "num_special_tokens_in_text": 0, "num_eos": 3,
         "num_eos_in_text": 0,
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("batch_bytes", [10_000, 2_000_000])
@@ -130,17 +120,12 @@ def test_the_manifest_holds_the_checksums_and_special_ids(tmp_path: Path):
 
     assert sorted(shard.manifest.files) == ["documents.parquet", "tokens.bin"]
     assert broken_files(shard.folder, shard.manifest) == []
+    digests = b"".join(xxhash.xxh3_128_digest(text.encode()) for text in FEW_TEXTS)
     assert dict(shard.manifest.details) == {
-        "dtype": "<u2",
-        "vocab_size": 258,
-        "eos_id": EOS,
-        "eos_token": "<eos>",
-        "bos_id": BOS,
+        "dtype": "<u2", "vocab_size": 258, "eos_id": EOS, "eos_token": "<eos>", "bos_id": BOS,
         "bos_token": "<bos>",
-        "text_digest": xxhash.xxh3_128_hexdigest(
-            b"".join(xxhash.xxh3_128_digest(text.encode()) for text in FEW_TEXTS)
-        ),
-    }
+        "text_digest": xxhash.xxh3_128_hexdigest(digests),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -43,12 +43,8 @@ def test_the_document_that_reaches_the_limit_is_whole_and_the_last(
 
 
 def test_nothing_behind_the_limit_is_read_bad_or_an_error(tmp_path: Path):
-    spelt = declare_texts(
-        tmp_path,
-        ["a", "<|endoftext|>"],
-        documents={"limit": {"tokens": 2}},
-        special_tokens_in_text="error",
-    )
+    how = {"documents": {"limit": {"tokens": 2}}, "special_tokens_in_text": "error"}
+    spelt = declare_texts(tmp_path, ["a", "<|endoftext|>"], **how)
     with (tmp_path / "raw/texts.jsonl").open("a") as file:
         file.write("{malformed")
 
@@ -60,13 +56,8 @@ def test_nothing_behind_the_limit_is_read_bad_or_an_error(tmp_path: Path):
 
 def grouped(folder: Path, **more: Any) -> Dataset:
     files = {"a.jsonl": ["aaa", "bb", "cc"], "b.jsonl": ["ddddd", "ee", "ff"]}
-    return declare(
-        folder,
-        files,
-        raw={"files": "raw/*", "group": 9},
-        documents={"limit": {"tokens": 7}},
-        **more,
-    )
+    raw, documents = {"files": "raw/*", "group": 9}, {"limit": {"tokens": 7}}
+    return declare(folder, files, raw=raw, documents=documents, **more)
 
 
 def test_each_file_of_a_group_has_its_limit_and_cut_documents_are_found_again(tmp_path: Path):

@@ -23,17 +23,12 @@ WEATHER = {
     "function": {"name": "weather", "parameters": {"properties": {"city": {"type": "string"}}}},
 }
 CALL = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Köln"}}}
+ASKED = [
+    {"role": "user", "content": "Rain?"}, {"role": "assistant", "tool_calls": [CALL]},
+    {"role": "tool", "content": "no"}, {"role": "assistant", "content": "No."},
+]  # fmt: skip
 ROWS = [
-    {
-        "messages": [
-            {"role": "user", "content": "Rain?"},
-            {"role": "assistant", "tool_calls": [CALL]},
-            {"role": "tool", "content": "no"},
-            {"role": "assistant", "content": "No."},
-        ],
-        "tools": [WEATHER],
-        "kwargs": {"enable_thinking": False},
-    },
+    {"messages": ASKED, "tools": [WEATHER], "kwargs": {"enable_thinking": False}},
     {"messages": chat("a\n👍🏽", "b"), "tools": None, "kwargs": None},
 ]
 FIELDS = {"messages": "messages", "tools": "tools", "chat_template_kwargs_column": "kwargs"}

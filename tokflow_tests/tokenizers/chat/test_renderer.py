@@ -140,19 +140,13 @@ def test_a_tokenizer_that_marks_beginnings_of_texts_refuses_spelt_special_tokens
 def test_a_sentencepiece_model_has_its_places_from_its_library(tmp_path: Path):
     symbols = ["<|im_start|>", "<|im_end|>"]
     (tmp_path / "own.model").write_bytes(train_model(control_symbols=symbols))
-    dataset = chat_dataset(
-        tmp_path,
-        [chat("a word", "é word")],
-        documents={"chat_template": PLAIN},
-        tokenizer={"kind": "sentencepiece", "name": "own.model"},
-    )
+    plain, own = {"chat_template": PLAIN}, {"kind": "sentencepiece", "name": "own.model"}
+    dataset = chat_dataset(tmp_path, [chat("a word", "é word")], documents=plain, tokenizer=own)
 
     ((token_ids, mask),) = documents_of(tokenize(dataset))
 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
-    supervised = [
-        token for token, is_loss_token in zip(token_ids, mask, strict=True) if is_loss_token
-    ]
+    supervised = [token for token, bit in zip(token_ids, mask, strict=True) if bit]
     assert processor.decode(supervised[: supervised.index(processor.piece_to_id(END))]) == "é word"
     assert token_ids.count(processor.piece_to_id(START)) == 2
     assert mask.index(1) > token_ids.index(processor.piece_to_id(END))
@@ -173,12 +167,9 @@ def test_tiktoken_chats_have_their_mask_by_bytes(
 ):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(shared / "tiktoken-cache"))
     template = MARKED.replace("<|im_start|>", "<|endoftext|>").replace("<|im_end|>", "\n\n")
-    dataset = chat_dataset(
-        tmp_path,
-        [chat("größe?", "ja 👍🏽 gut")],
-        documents={"chat_template": template},
-        tokenizer={"kind": "tiktoken", "name": "gpt2"},
-    )
+    how = {"documents": {"chat_template": template}}
+    how["tokenizer"] = {"kind": "tiktoken", "name": "gpt2"}
+    dataset = chat_dataset(tmp_path, [chat("größe?", "ja 👍🏽 gut")], **how)
     import tiktoken
 
     [(ids, mask)] = documents_of(tokenize(dataset))

@@ -40,12 +40,9 @@ GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\
 CL100K = openai_pattern("cl100k_base")
 
 PATTERNS = {
-    "gpt2": GPT2,
-    "cl100k": CL100K,
-    "o200k": openai_pattern("o200k_base"),
-    "llama3": LLAMA3_PATTERN,
-    "qwen2": QWEN_PATTERN,
-}
+    "gpt2": GPT2, "cl100k": CL100K, "o200k": openai_pattern("o200k_base"),
+    "llama3": LLAMA3_PATTERN, "qwen2": QWEN_PATTERN,
+}  # fmt: skip
 
 PIECES = (
     "a", "b", "the", "Foo", "x y", "b\n", "don't", "'s", "é", "e\u0301", "漢字", "中", "ß",
@@ -61,21 +58,23 @@ BYTE_LEVEL = partial(pre_tokenizers.ByteLevel, add_prefix_space=False)
 WORDS = "the foo bar a b x y don't 12 漢字 中 ...\n"
 
 
-def trained(
-    model: Any,
-    trainer: Any,
-    pre_tokenizer: Any = None,
-    normalizer: Any = None,
-    texts: Sequence[str] = (),
-):
+def trained(model: Any, trainer: Any, *steps: Any, texts: Sequence[str] = ()) -> Tokenizer:
+    """Return a model trained with a pre-tokenizer, and a normalizer, if they are given."""
     tokenizer = Tokenizer(model)
-    if pre_tokenizer is not None:
-        tokenizer.pre_tokenizer = pre_tokenizer
-    if normalizer is not None:
-        tokenizer.normalizer = normalizer
+    for name, step in zip(("pre_tokenizer", "normalizer"), steps, strict=False):
+        if step is not None:
+            setattr(tokenizer, name, step)
     texts = texts or [*awkward_strings()[::40], *[WORDS * 3] * 40]
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
+
+
+def in_turn(*steps: Any) -> Any:
+    return pre_tokenizers.Sequence(list(steps))
+
+
+def cut_by(pattern: str) -> Any:
+    return pre_tokenizers.Split(Regex(pattern), "isolated")
 
 
 def bpe(pre_tokenizer: Any = None, normalizer: Any = None, **model: Any) -> Tokenizer:
@@ -89,11 +88,8 @@ def bpe(pre_tokenizer: Any = None, normalizer: Any = None, **model: Any) -> Toke
 
 
 def split(pattern: str, normalizer: Any = None, *, prefix: bool = False) -> Tokenizer:
-    steps = [
-        pre_tokenizers.Split(Regex(pattern), "isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False),
-    ]
-    return bpe(pre_tokenizers.Sequence(steps), normalizer)
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False)
+    return bpe(in_turn(cut_by(pattern), to_bytes), normalizer)
 
 
 def without_crossing_merges(tokenizer: Tokenizer) -> Tokenizer:
@@ -126,15 +122,10 @@ def metaspace(scheme: str, *, is_split: bool = True) -> Tokenizer:
 
 
 def word_piece() -> Tokenizer:
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=800, special_tokens=["[UNK]", "</s>"], show_progress=False
-    )
-    return trained(
-        models.WordPiece(unk_token="[UNK]"),
-        trainer,
-        pre_tokenizers.BertPreTokenizer(),
-        normalizers.BertNormalizer(),
-    )
+    special = ["[UNK]", "</s>"]
+    trainer = trainers.WordPieceTrainer(vocab_size=800, special_tokens=special, show_progress=False)
+    steps = pre_tokenizers.BertPreTokenizer(), normalizers.BertNormalizer()
+    return trained(models.WordPiece(unk_token="[UNK]"), trainer, *steps)
 
 
 def unigram(pre_tokenizer: Any = None) -> Tokenizer:
@@ -154,13 +145,7 @@ FAMILIES: dict[str, Callable[[], Tokenizer]] = {
     ),
     "prefix_space_cl100k": lambda: split(CL100K, prefix=True),
     "digits_then_gpt2": lambda: bpe(
-        pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"),
-                pre_tokenizers.Punctuation(),
-                pre_tokenizers.ByteLevel(add_prefix_space=False),
-            ]
-        )
+        in_turn(cut_by(r"\p{N}{1,3}"), pre_tokenizers.Punctuation(), BYTE_LEVEL())
     ),
     "split_at_spaces": lambda: with_merge_across_a_line_end(pre_tokenizers.Split(" ", "isolated")),
     "metaspace_always": lambda: metaspace("always"),
@@ -170,9 +155,7 @@ FAMILIES: dict[str, Callable[[], Tokenizer]] = {
     "llama2": llama2,
     "word_piece": word_piece,
     "unigram_of_words": lambda: unigram(
-        pre_tokenizers.Sequence(
-            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="first")]
-        )
+        in_turn(pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="first"))
     ),
     "unigram_metaspace": lambda: unigram(pre_tokenizers.Metaspace()),
     "added_tokens": lambda: with_added(bpe(pre_tokenizers.ByteLevel(add_prefix_space=False))),
@@ -180,13 +163,8 @@ FAMILIES: dict[str, Callable[[], Tokenizer]] = {
 
 
 def with_added(tokenizer: Tokenizer) -> Tokenizer:
-    tokenizer.add_tokens(
-        [
-            AddedToken("  ", normalized=False),
-            AddedToken("<m>", lstrip=True, rstrip=True),
-            AddedToken("bar", single_word=True),
-        ]
-    )
+    spaces, word = AddedToken("  ", normalized=False), AddedToken("bar", single_word=True)
+    tokenizer.add_tokens([spaces, AddedToken("<m>", lstrip=True, rstrip=True), word])
     return tokenizer
 
 
@@ -195,7 +173,7 @@ def with_merge_across_a_line_end(step: Any) -> Tokenizer:
     letters = pre_tokenizers.ByteLevel.alphabet()
     vocab = {letter: id_ for id_, letter in enumerate([*sorted(letters), "bĊ"])}
     tokenizer = Tokenizer(models.BPE(vocab, [("b", "Ċ")]))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([step, BYTE_LEVEL(use_regex=False)])
+    tokenizer.pre_tokenizer = in_turn(step, BYTE_LEVEL(use_regex=False))
     return tokenizer
 
 
@@ -261,13 +239,6 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
 TO_BAR = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 GPT2_AND_BYTES = {"model": {"type": "BPE", "vocab": {"a": 0, " ": 1}}, "pre_tokenizer": BYTES}
-LIKE_LLAMA2 = {
-    "model": {"type": "BPE", "vocab": {"a": 0, "▁": 1}},
-    "normalizer": {
-        "type": "Sequence",
-        "normalizers": [{"type": "Prepend", "prepend": "▁"}, TO_BAR],
-    },
-}
 
 
 def by(pattern: str) -> dict[str, Any]:
@@ -296,6 +267,12 @@ def whole_words(*pieces: str, **model: Any) -> dict[str, Any]:
 
 UPPER_THEN_LOWER = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
 TO_TILDE = {"type": "Replace", "pattern": {"String": "▁"}, "content": "~"}
+
+
+PREPEND = {"type": "Prepend", "prepend": "▁"}
+STAYING = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious"}
+LIKE_LLAMA2 = {"model": {"type": "BPE", "vocab": {"a": 0, "▁": 1}}} | normalizing(PREPEND, TO_BAR)
+
 PROVEN = {"gpt2": GPT2_AND_BYTES, "llama2": LIKE_LLAMA2, "metaspace": whole_words("a", "▁")}
 UNPROVEN: dict[str, dict[str, Any]] = {
     "no_step_cuts_and_merges_cross_spaces": whole_words("o", "▁", "o▁"),
@@ -309,20 +286,12 @@ UNPROVEN: dict[str, dict[str, Any]] = {
     "a_pattern_that_looks_back": GPT2_AND_BYTES | by(r"(?<=a) ?\p{L}+| ?\p{L}+|\s+"),
     "a_pattern_without_letters": GPT2_AND_BYTES | by(r"\p{N}{1,3}|\s*[\r\n]+"),
     "a_pattern_that_leaves_white_space_to_itself": GPT2_AND_BYTES | by(UPPER_THEN_LOWER),
-    "spaces_stay_with_the_word_before": GPT2_AND_BYTES
-    | {
-        "pre_tokenizer": {
-            "type": "Split",
-            "pattern": {"String": " "},
-            "behavior": "MergedWithPrevious",
-        }
-    },
+    "spaces_stay_with_the_word_before": GPT2_AND_BYTES | {"pre_tokenizer": STAYING},
     "a_normalizer_that_strips": GPT2_AND_BYTES | {"normalizer": {"type": "Strip"}},
     "a_normalizer_that_drops_spaces": GPT2_AND_BYTES | replacing({"String": " "}),
     "a_normalizer_of_a_pattern": GPT2_AND_BYTES | replacing({"Regex": "a +b"}, "c"),
     "a_normalizer_that_replaces_nothing": GPT2_AND_BYTES | replacing({"String": ""}, "x"),
-    "a_prefix_without_its_spaces": GPT2_AND_BYTES
-    | {"normalizer": {"type": "Prepend", "prepend": "▁"}},
+    "a_prefix_without_its_spaces": GPT2_AND_BYTES | {"normalizer": PREPEND},
     "spaces_that_are_replaced_twice": whole_words("o", "▁") | normalizing(TO_BAR, TO_TILDE),
     "a_prefix_space_after_spaces_are_replaced": GPT2_AND_BYTES
     | {"pre_tokenizer": {**BYTES, "add_prefix_space": True}, "normalizer": TO_BAR},
@@ -398,15 +367,10 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def sentencepiece_model(folder: Path, **options: Any) -> SavedTokenizer:
     model = io.BytesIO()
+    texts = ["the foo bar a b x y don't 12 漢字 中 ...", "Foo  bar\tthe 123 été"] * 20
+    how = {"vocab_size": 400, "hard_vocab_limit": False, "model_type": "bpe", "byte_fallback": True}
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(
-            ["the foo bar a b x y don't 12 漢字 中 ...", "Foo  bar\tthe 123 été"] * 20
-        ),
-        model_writer=model,
-        vocab_size=400,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        **{"model_type": "bpe", "byte_fallback": True, **options},
+        sentence_iterator=iter(texts), model_writer=model, minloglevel=2, **{**how, **options}
     )
     (folder / "tokenizer.model").write_bytes(model.getvalue())
     return made_tokenizer(folder, "sentencepiece")

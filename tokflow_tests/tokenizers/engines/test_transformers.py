@@ -88,12 +88,8 @@ def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(
 
     with test_stage.asking(None, tmp_path / "none"):
         assert test_stage.tokens_of(tmp_path, TEXTS[::-1], config) == IDS[::-1]
-    assert read_manifest(saved.folder).details["origin"] == {
-        "hub_id": "team/tiny",
-        "commit": commit,
-        "class": "LettersTokenizer",
-        "runs_own_code": True,
-    }
+    origin = {"hub_id": "team/tiny", "commit": commit, "class": "LettersTokenizer"}
+    assert read_manifest(saved.folder).details["origin"] == {**origin, "runs_own_code": True}
     assert any(f"/resolve/{commit}/tokenization_letters.py" in asked for asked in hub.asked)
     assert not any("model.safetensors" in asked for asked in hub.asked)
 
