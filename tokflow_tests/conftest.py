@@ -41,16 +41,21 @@ def shared() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _code_of_tokenizers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let transformers, which reads this once, copy the code it runs elsewhere than home."""
+@pytest.fixture(scope="session")
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    """What is patched for all tests of a process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_MODULES_CACHE", str(tmp_path_factory.mktemp("modules")))
-        yield
+        yield patch
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _disks_that_are_not_waited_for() -> Iterator[None]:
+def _code_of_tokenizers(patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory):
+    """Let transformers, which reads this once, copy the code it runs elsewhere than home."""
+    patch.setenv("HF_MODULES_CACHE", str(tmp_path_factory.mktemp("modules")))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _disks_that_are_not_waited_for(patch: pytest.MonkeyPatch):
     """No test pulls the plug of the machine: what this process and Dagster's history in it write
     need not have reached the disk. One run with a history waits for that 400 times, some ms each.
     """
@@ -62,38 +67,32 @@ def _disks_that_are_not_waited_for() -> Iterator[None]:
         connection.execute("PRAGMA foreign_keys = ON").close()  # as Dagster sets for each query
         return connection
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        patch.setattr(sqlite3.dbapi2, "connect", connect_without_waiting)
-        yield
+    patch.setattr(os, "fsync", lambda descriptor: None)
+    patch.setattr(sqlite3.dbapi2, "connect", connect_without_waiting)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _histories_in_memory_that_are_quick() -> Iterator[None]:
+def _histories_in_memory_that_are_quick(patch: pytest.MonkeyPatch):
     """Tell no history in memory which migrations it has, for to find the last took 0.1 s for each,
     and set no option of SQLite's before each of its queries."""
     connects = {
         "event_log": "InMemoryEventLogStorage._connect",
         "runs": "InMemoryRunStorage.connect",
     }
-    with pytest.MonkeyPatch.context() as patch:
-        for storage, connect in connects.items():
-            module = f"dagster._core.storage.{storage}.in_memory"
-            patch.setattr(f"{module}.stamp_alembic_rev", lambda *_: None)
-            patch.setattr(f"{module}.{connect}", lambda self: self._engine.begin())
-        yield
+    for storage, connect in connects.items():
+        module = f"dagster._core.storage.{storage}.in_memory"
+        patch.setattr(f"{module}.stamp_alembic_rev", lambda *_: None)
+        patch.setattr(f"{module}.{connect}", lambda self: self._engine.begin())
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _clocks_of_fine_grain() -> Iterator[None]:
+def _clocks_of_fine_grain(patch: pytest.MonkeyPatch):
     """Checksums of files that tests have just written are kept, as later runs keep them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokflow.raw.files.RACY_SECONDS", 0.0)
-        yield
+    patch.setattr("tokflow.raw.files.RACY_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_process_that_trains() -> Iterator[None]:
+def _one_process_that_trains(patch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tokenizers are trained in a process of their own, in tests in one for all: a new one
     imports for half a second. Commands that tests start train as they do elsewhere."""
     train, workers = training._train, list[local.Worker]()
@@ -103,13 +102,12 @@ def _one_process_that_trains() -> Iterator[None]:
             return train(text, num_merges, pattern)  # with whose end the process would end
         if not workers:
             workers.append(local.Worker())
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(local, "Worker", lambda: nullcontext(workers[0]))
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(local, "Worker", lambda: nullcontext(workers[0]))
             return train(text.absolute(), num_merges, pattern)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "_train", train_there)
-        yield
+    patch.setattr(training, "_train", train_there)
+    yield
     stop([worker.process for worker in workers])
 
 

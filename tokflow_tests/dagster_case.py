@@ -129,24 +129,18 @@ class Case:
         return tags["dagster/data_version"]
 
     def not_fresh(self) -> dict[str, str]:
-        return not_fresh(self.instance, self.defs, self.dataset)
-
-
-def not_fresh(
-    instance: dg.DagsterInstance, defs: dg.Definitions, dataset: Dataset
-) -> dict[str, str]:
-    """Return the status of every asset and partition that the web UI does not show as fresh."""
-    graph = defs.get_repository_def().asset_graph
-    partitions = instance.get_dynamic_partitions(str(partition_set(dataset).name))
-    resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
-    found = {}
-    for key in asset_keys(dataset).values():
-        for partition in partitions if graph.get(key).is_partitioned else [None]:
-            status = resolver.get_status(key, partition)
-            if status != StaleStatus.FRESH:
-                name = "/".join(key.path[1:]) + (f":{partition}" if partition else "")
-                found[name] = status.value
-    return found
+        """Return the status of every asset and partition that the web UI does not show as fresh."""
+        graph, instance = self.defs.get_repository_def().asset_graph, self.instance
+        partitions = self.partitions()
+        resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
+        found = {}
+        for key in asset_keys(self.dataset).values():
+            for partition in partitions if graph.get(key).is_partitioned else [None]:
+                status = resolver.get_status(key, partition)
+                if status != StaleStatus.FRESH:
+                    name = "/".join(key.path[1:]) + (f":{partition}" if partition else "")
+                    found[name] = status.value
+        return found
 
 
 class Sensor:

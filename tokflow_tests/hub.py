@@ -23,8 +23,7 @@ from typing import Any
 import pytest
 from huggingface_hub.utils import disable_progress_bars
 
-from tokflow_tests.hub_writing import answer_writing, git_name, is_large
-from tokflow_tests.hub_xet import answer_xet
+from tokflow_tests.hub_writing import answer_writing, answer_xet, git_name, is_large
 from tokflow_tests.raw.servers import QuietHandler, running
 
 _API = "/api/(?:datasets|models)"

@@ -38,7 +38,7 @@ def gate_wrong_engine(tokenizer: Tokenizer, word: str = "strange") -> GatedEngin
     return GatedEngine(engine=WrongOn(reference, word), reference=reference, reason="looked equal")
 
 
-def use_wrong_engine(patch: pytest.MonkeyPatch, word: str = "strange") -> None:
+def use_wrong_engine(patch: pytest.MonkeyPatch) -> None:
     """Let shards be written with such an engine, as long as nothing is known against it.
 
     It is the same for all shards. Of each batch it compares three documents: of the first one
@@ -49,7 +49,7 @@ def use_wrong_engine(patch: pytest.MonkeyPatch, word: str = "strange") -> None:
     def open_(tokenizer: Tokenizer, *, choice: str = "auto", **options: Any) -> GatedEngine:
         if choice == "reference" or tokenizer.verdict is not None:
             return open_engine(tokenizer, choice=choice, **options)
-        opened[:] = opened or [gate_wrong_engine(tokenizer, word)]
+        opened[:] = opened or [gate_wrong_engine(tokenizer)]
         return opened[0]
 
     patch.setattr(encoder, "open_engine", open_)

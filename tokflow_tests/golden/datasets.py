@@ -10,15 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokflow.exports import FORMATS
 from tokflow_tests.chats import PLAIN, chat, save_chat_tokenizer
 
 Yaml = dict[str, Any]
 
-EXPORTS = (
-    "archai", "arrow", "bin", "datatrove", "easydel", "hf_dataset", "jsonl", "lance", "levanter",
-    "litdata", "llmc", "mds", "megatron", "modalities", "npy", "olmo", "parquet", "pickle",
-    "webdataset",
-)  # fmt: skip
 ROWS = (
     {"name": "npy_rows", "format": "npy", "layout": "sequences"},
     {"name": "lance_rows", "format": "lance", "layout": "sequences"},
@@ -63,7 +59,7 @@ def _write_jsonl(path: Path, texts: Sequence[str]) -> None:
 def declared(store: str) -> Yaml:
     """Return the YAML of the five datasets and of the sources of the mixture."""
     parts = {"train": {"fraction": 0.8}, "validation": {"fraction": 0.2}}
-    all_formats = [*EXPORTS, *ROWS]
+    all_formats = [*sorted(FORMATS), *ROWS]
     datasets = {
         "text": {
             "raw": {"files": "text/*"},
