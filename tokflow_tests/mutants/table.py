@@ -285,7 +285,7 @@ a folder has its name before it is whole
     -         self.callback(forget_copies, temporary)
     + temporary = folder
     +         self.callback(forget_copies, temporary)
-    test_a_folder_takes_its_name_when_the_block_ends
+    test_a_killed_process_leaves_what_no_reader_accepts_and_the_next_writer_removes
 what was read is not compared before it is committed
     - _raise_damage(self._given.values(), self._unknown, cause=error)
     + return
@@ -375,15 +375,15 @@ what somebody else built anew is not recorded
 the ids of an export are not compared with the split
     - is_wrong = some[: len(wanted)] != wanted
     + is_wrong = some[: len(wanted)] != some[: len(wanted)]
-    test_an_export_with_another_token_is_found
+    test_an_export_of_other_tokens_or_that_leads_elsewhere_is_found
 a document without its EOS is no problem
     - np.flatnonzero(is_ended & ~has_it)
     + np.flatnonzero(has_it & ~has_it)
     test_an_id_past_the_vocabulary_and_an_eos_too_many_or_too_few_are_found
 a split that is another when it is made again is no problem
-    - if facts.get(name) != found.get(name):
+    - if expected.get(name) != found.get(name):
     + if False:
-    test_a_split_whose_counts_do_not_close_is_found
+    test_counts_that_do_not_close_are_found
 a token is traced to the beginning of its document
     - entry["token_in_piece"] + begin - entry["position"]
     + entry["token_in_piece"]
