@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from tokflow.attributes.config import DeclaredAttributes
 from tokflow.audit.ancestry import Ancestry
@@ -154,8 +155,13 @@ def _traces(
         except MissingOutputError:  # its exports are not any more where it read them
             training = Training.of(state, dataset.store.name, batch_size)
         _check_has_read(training, asked)
-        spans, num_steps = _spans(training, holders, documents), training.steps.num_done
+        spans: list[list[Span]] = [[] for _ in documents]
+        for of, source in enumerate(sources_in(training.samples)):
+            for own, held in zip(spans, holders.held(source.stored), strict=True):
+                here = (each for each in held if each.part == (source.opening.part or ""))
+                own += [Span(of, each.position, each.position + each.num_tokens) for each in here]
         seen = training.sightings(spans, world_size=world_size)
+        num_steps = training.steps.num_done
     for number, document in enumerate(documents):
         yield replace(
             _fate(document, holders),
@@ -176,19 +182,6 @@ def _check_has_read(training: Training, asked: Sequence[str]) -> None:
         )
 
 
-def _spans(
-    training: Training, holders: Holders, documents: Sequence[FoundDocument]
-) -> list[list[Span]]:
-    """Return where each document is in the sources of a training."""
-    spans: list[list[Span]] = [[] for _ in documents]
-    for number, source in enumerate(sources_in(training.samples)):
-        for own, held in zip(spans, holders.held(source.stored), strict=True):
-            for of in held:
-                if of.part == (source.opening.part or ""):
-                    own.append(Span(number, of.position, of.position + of.num_tokens))
-    return spans
-
-
 def _fate(found: FoundDocument, holders: Holders) -> DocumentTrace:
     """Return what became of a document up to the sequences of its raw file."""
     graph, shard, table = found.graph, found.shard, holders.documents(found.shard)
@@ -199,10 +192,10 @@ def _fate(found: FoundDocument, holders: Holders) -> DocumentTrace:
         why_not = "in no part of the split"
     rows_of_record: list[int] = []
     if (record := facts.get("record")) is not None:
-        is_own = to_numpy(table["record"]) == record
-        files, rows = shard.origins.of_rows(to_numpy(table["row"])[is_own])
-        each = zip(files.to_pylist(), rows.tolist(), strict=True)
-        rows_of_record = [row for file, row in each if file == found.raw_file]
+        of_record = to_numpy(table["row"])[to_numpy(table["record"]) == record]
+        files, rows = shard.origins.of_rows(of_record)
+        is_own = pc.equal(files, found.raw_file)
+        rows_of_record = rows[to_numpy(is_own)].tolist()
     return DocumentTrace(
         dataset=found.dataset,
         raw_file=found.raw_file,

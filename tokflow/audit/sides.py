@@ -236,7 +236,10 @@ class Recipes:
         """Return the raw files that only one side has, and those, or their groups, of which the
         content differs."""
         a, b = self.a.shards, self.b.shards
-        other = [of for of in a.keys() & b.keys() if _raw_of(a[of]) != _raw_of(b[of])]
+        raw = [
+            {key: of.manifest.recipe.parents["raw"] for key, of in each.items()} for each in (a, b)
+        ]
+        other = [of for of in a.keys() & b.keys() if raw[0][of] != raw[1][of]]
         kinds = {"changed": other, "only_a": a.keys() - b.keys(), "only_b": b.keys() - a.keys()}
         return {kind: ["/".join(of) for of in sorted(keys)] for kind, keys in kinds.items()}
 
@@ -274,10 +277,6 @@ class Recipes:
             first = min(names, key=lambda of: of.startswith(DERIVED))
             found.setdefault(way, []).append((_order(key)[0], f"{key[1]}: {first}"))
         return found
-
-
-def _raw_of(shard: TokenShard) -> str:
-    return shard.manifest.recipe.parents["raw"]
 
 
 _PLACES = {of.name: place for place, of in enumerate(STAGES)}

@@ -105,16 +105,13 @@ class Training:
         ranks = ranks_of(
             np.arange(len(numbers)), np.full_like(numbers, len(numbers)), world_size=world_size
         )
-        if not len(numbers) or (rank is not None and not 0 <= rank < world_size):
-            is_step = not len(numbers)
-            raise ConfigError(
-                where="--step" if is_step else "--rank",
-                expected="a step before the samples end"
-                if is_step
-                else f"a rank from 0 to world_size - 1, which is {world_size - 1}",
-                found=f"{step:,}" if is_step else f"{rank}",
-                remedy="name an earlier one" if is_step else "give --world-size, too",
-            )
+        if not len(numbers):
+            expected, remedy = "a step before the samples end", "name an earlier one"
+            raise ConfigError(where="--step", expected=expected, found=f"{step:,}", remedy=remedy)
+        if rank is not None and not 0 <= rank < world_size:
+            expected = f"a rank from 0 to world_size - 1, which is {world_size - 1}"
+            remedy = "give --world-size, too"
+            raise ConfigError(where="--rank", expected=expected, found=f"{rank}", remedy=remedy)
         is_wanted = np.ones(len(ranks), dtype=bool) if rank is None else ranks == rank
         places = places_of(self.samples, numbers[is_wanted])
         found: dict[int, SampleTrace] = {}
@@ -232,11 +229,9 @@ def places_of(samples: Samples, numbers: Numbers) -> SamplePlaces:
     batch = samples.gather(numbers)
     sources = batch.get("source", np.zeros(len(numbers))).astype(np.int64)
     rows, starts, stops = batch["index"], np.empty_like(numbers), np.empty_like(numbers)
-    num_labels = (
-        (batch["labels"][:, -1] != NO_LABEL).astype(np.int64)
-        if "labels" in batch
-        else np.zeros_like(numbers)
-    )
+    num_labels = np.zeros_like(numbers)
+    if "labels" in batch:
+        num_labels += batch["labels"][:, -1] != NO_LABEL
     for number, here in grouped(sources):
         source = sources_in(samples)[number]
         starts[here] = rows[here] * positions_of_row(samples, source)
@@ -325,16 +320,13 @@ def _outputs(source: Mapping[str, Any], path: str | None) -> Iterator[StoredOutp
     store, folder = opened(source["path"] if path is None else path)
     place = Path(source["name"].removesuffix(f"/{source['part']}"))
     above = [folder, *folder.absolute().parents]
-    likely = [
-        folder,
-        *(of / place / source["output"] for of in above),
-        *(of / place for of in above),
-    ]
+    places = [of / place for of in above]
+    likely = [folder, *(of / source["output"] for of in places), *places]
     store.look_for(likely)
-    found: dict[Path, None] = {}
-    for each in (of for of in likely if of.exists()):
+    found: set[Path] = set()
+    for each in filter(Path.exists, likely):
         with suppress(MissingOutputError, CorruptOutputError):
             output = output_at(store, each)
             if output is not None and output.folder not in found:
-                found[output.folder] = None
+                found.add(output.folder)
                 yield output

@@ -5,8 +5,8 @@ them, and whoever makes it again must make the same bytes.
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,33 +43,32 @@ def drop_here(folder: Path, manifest: Manifest, names: Collection[str]) -> None:
     is called again. Whatever another process puts in the place of the output stays as it is.
     """
     now = without_files(manifest, names)
-    with suppress(FileNotFoundError), _opened(folder) as place:
-        there = read_manifest(folder)
-        if there == manifest != now:
-            temporary = begun_beside(folder)  # where a killed process leaves nothing in the output
-            try:
-                with naming(folder / MANIFEST_NAME, temporary):
-                    temporary.write_bytes(sealed(now.fields()))
-                    sync(temporary)
-                    os.replace(temporary, MANIFEST_NAME, dst_dir_fd=place)
-                    sync((folder / MANIFEST_NAME).parent)
-            finally:
-                temporary.unlink(missing_ok=True)
-        elif there != now:
-            return
-        for name in now.dropped:
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=place)
+    with suppress(FileNotFoundError):
+        # A descriptor stays that of this folder, whatever comes to have its name.
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            there = read_manifest(folder)
+            if there == manifest != now:
+                _replace_manifest(folder, now, place)
+            if there in (manifest, now):
+                for name in now.dropped:
+                    with suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=place)
+        finally:
+            os.close(place)
 
 
-@contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    """Yield a descriptor of a folder, which stays that folder whatever comes to have its name."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _replace_manifest(folder: Path, manifest: Manifest, place: int) -> None:
+    """Put another manifest into a folder, open as `place`, in one step."""
+    temporary = begun_beside(folder)  # where a killed process leaves nothing in the output
     try:
-        yield descriptor
+        with naming(folder / MANIFEST_NAME, temporary):
+            temporary.write_bytes(sealed(manifest.fields()))
+            sync(temporary)
+            os.replace(temporary, MANIFEST_NAME, dst_dir_fd=place)
+            sync((folder / MANIFEST_NAME).parent)
     finally:
-        os.close(descriptor)
+        temporary.unlink(missing_ok=True)
 
 
 def check_made_again(temporary: Path, place: Path, dropped: Mapping[str, FileEntry]) -> None:

@@ -290,16 +290,17 @@ def _raise_damage(
                 f"this happens often, the disk of {store.root.parent} is failing",
             }
             problem = CorruptOutputError(**problem.fields() | new)
-        elif problem is None and file.path in unknown and _is_another(file, unknown[file.path]):
-            is_copy, problem = (
-                True,
-                CorruptOutputError(
+        elif problem is None and file.path in unknown:
+            looks = unknown[file.path], Stamp.of_output(file.path)
+            before, now = (look and replace(look, ctime_ns=0) for look in looks)  # links may come
+            if now is None or now != before:
+                is_copy = True
+                problem = CorruptOutputError(
                     where=file.path,
                     expected="the file that was there when reading began",
                     found="another, or none",
                     remedy="run it again while nothing else writes to the store",
-                ),
-            )
+                )
         if problem is not None:
             problems.append(problem)
             can_come.append(is_copy)
@@ -312,11 +313,3 @@ def _raise_damage(
         more = [f"and {len(problems) - MAX_NAMED:,} more"] if len(problems) > MAX_NAMED else []
         fields = {**first.fields(), "found": "\n".join([*named, *more])}
         raise kind(**fields) from cause
-
-
-def _is_another(file: _File, before: Stamp | None) -> bool:
-    """Return whether there is another file now, or none; links to it are no change."""
-    now = Stamp.of_output(file.path)
-    if now is None or before is None:
-        return True
-    return replace(now, ctime_ns=0) != replace(before, ctime_ns=0)

@@ -119,7 +119,16 @@ def _described(
     ]
     return {
         "tokflow": installed_versions()["dagster-tokflow"],
-        "lists": [search.described(of) for of in search.lists],
+        "lists": [
+            {
+                "name": of.name,
+                "sha256": of.file.sha256,
+                "by": of.by,
+                "num_rows": len(of.keys),
+                "num_unused_rows": len(search.unused[of.name]),
+            }
+            for of in search.lists
+        ],
         "copies": search.copies,
         "num_documents": len(search.sizes),
         "num_tokens": sum(search.sizes.values()),
@@ -186,15 +195,12 @@ def _newest_shards(
     declared = {dataset.folder / EXPORT.path / name for name in EXPORT.variants(dataset)}
     own = [number for number in latest if exports[number].folder.parent in declared]
     found: Shards = {}
-    for number in sorted(own or latest, key=lambda number: -_made_at(exports[number])):
+    made_at = [(of.folder / MANIFEST_NAME).stat().st_mtime_ns for of in exports]
+    for number in sorted(own or latest, key=lambda number: -made_at[number]):
         for shard in of_exports[number]:
             for key in shard.origins.raw_files:
                 found.setdefault((shard.manifest.dataset, key), shard)
     return found
-
-
-def _made_at(export: StoredOutput) -> int:
-    return (export.folder / MANIFEST_NAME).stat().st_mtime_ns
 
 
 @dataclass
@@ -303,11 +309,6 @@ class _Search:
                 if self._are_newest(shard)[found["raw_file"]]
             }
         return self._texts[key]
-
-    def described(self, of: ExclusionList) -> dict[str, Any]:
-        """Return what a proof says of a list."""
-        num = {"num_rows": len(of.keys), "num_unused_rows": len(self.unused[of.name])}
-        return {"name": of.name, "sha256": of.file.sha256, "by": of.by, **num}
 
 
 def _sizes(shard: TokenShard, exclusion: Exclusion) -> Sizes:
