@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -92,8 +93,7 @@ def _measure(
 ) -> dict[str, Any]:
     """Return counts of the first documents of a raw file, without BOS and EOS; `seconds` are of
     encoding alone, starting with cold caches."""
-    num_documents = num_chars = num_bytes = num_tokens = 0
-    seconds = 0.0
+    counts, seconds = Counter[str](), 0.0
     most = min(documents.limit.characters or SAMPLE_BYTES, SAMPLE_BYTES)  # a character has a byte
     limit = documents.limit.model_copy(update={"characters": most})
     limited = documents.model_copy(update={"limit": limit})
@@ -102,22 +102,20 @@ def _measure(
         started = time.perf_counter()
         encoded = engine.encode(batch.texts)
         seconds += time.perf_counter() - started
-        num_documents += len(batch.texts)
-        num_chars += int(batch.num_chars.sum())
-        num_bytes += int(offsets[-1] - offsets[0])
-        num_tokens += len(encoded.token_ids)
-        if num_bytes >= SAMPLE_BYTES:
+        counts["num_documents"] += len(batch.texts)
+        counts["num_chars"] += int(batch.num_chars.sum())
+        counts["num_bytes"] += int(offsets[-1] - offsets[0])
+        counts["num_tokens"] += len(encoded.token_ids)
+        if counts["num_bytes"] >= SAMPLE_BYTES:
             break
+    of = {name: counts[f"num_{name}"] for name in ("documents", "chars", "bytes", "tokens")}
     return {
         "path": path,
-        "num_documents": num_documents,
-        "num_chars": num_chars,
-        "num_bytes": num_bytes,
-        "num_tokens": num_tokens,
+        **{f"num_{name}": num for name, num in of.items()},
         "seconds": seconds,
-        "bytes_per_token": num_bytes / num_tokens if num_tokens else None,
-        "tokens_per_character": num_tokens / num_chars if num_chars else None,
-        "megabytes_per_second": num_bytes / 1e6 / seconds if seconds else 0.0,
+        "bytes_per_token": of["bytes"] / of["tokens"] if of["tokens"] else None,
+        "tokens_per_character": of["tokens"] / of["chars"] if of["chars"] else None,
+        "megabytes_per_second": of["bytes"] / 1e6 / seconds if seconds else 0.0,
     }
 
 
