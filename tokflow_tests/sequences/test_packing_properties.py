@@ -29,25 +29,17 @@ no_deadline = settings(deadline=None, max_examples=60)
 """A busy machine is no failure; the fuzz draws more of them."""
 
 
-@dataclass(frozen=True)
-class Row:
-    tokens: list[Token]
-    num_repeated: int
-    segments: list[tuple[Token, int, int]]
-    """The first token of each, its size, and how many of these are repeated."""
+Row = list[tuple[Token, int, int]]
+"""Of each segment the first token, its size, and how many of these are repeated."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    in_files: list[list[Row]]
-    of_tails: list[Row]
+    all: list[Row]
+    """Those of the files, then those of their tails."""
     counts: PackingCounts
     turns: Counter[str]
     """Turns cut and dropped."""
-
-    @property
-    def all(self) -> list[Row]:
-        return [row for rows in (*self.in_files, self.of_tails) for row in rows]
 
 
 def pack_files(
@@ -86,17 +78,11 @@ def pack_files(
     counts = of_tails.counts
     for one in packed:
         counts += one.counts
-    return Rows(
-        in_files=[
-            rows_of(one, [(file, piece, 0) for piece in range(len(files[file]))])[
-                : one.num_sequences
-            ]
-            for file, one in enumerate(packed)
-        ],
-        of_tails=rows_of(of_tails, owners),
-        counts=counts,
-        turns=turns,
-    )
+    rows: list[Row] = []
+    for file, one in enumerate(packed):
+        of_file = rows_of(one, [(file, piece, 0) for piece in range(len(files[file]))])
+        rows += of_file[: one.num_sequences]
+    return Rows(rows + rows_of(of_tails, owners), counts, turns)
 
 
 def whole_spans(num_tokens: np.ndarray) -> Segments:
@@ -110,15 +96,17 @@ def rows_of(packed: PackingResult, owners: Sequence[Token]) -> list[Row]:
     rows: list[Row] = []
     for row, piece, first, size, repeated in zip(*columns(packed), strict=True):
         file, document, _ = owners[piece]
-        while len(rows) <= row:
-            rows.append(Row([], 0, []))
-        old = rows[row]
-        rows[row] = Row(
-            old.tokens + [(file, document, first + i) for i in range(size)],
-            old.num_repeated + repeated,
-            [*old.segments, ((file, document, first), size, repeated)],
-        )
+        rows += [[] for _ in range(row + 1 - len(rows))]
+        rows[row].append(((file, document, first), size, repeated))
     return rows
+
+
+def num_repeated(rows: Sequence[Row]) -> int:
+    return sum(repeated for row in rows for _, _, repeated in row)
+
+
+def tokens_in(rows: Sequence[Row]) -> list[Token]:
+    return [(*of[:2], of[2] + at) for row in rows for of, size, _ in row for at in range(size)]
 
 
 lengths = st.lists(st.integers(0, 13), max_size=12).map(lambda values: int64(*values))
@@ -162,14 +150,14 @@ def test_rows_are_those_of_the_plain_model_or_what_holds_of_any_and_counted(
 
     found = [
         [plain.Run(firsts[file] + piece, first, size) for (file, piece, first), size, _ in of]
-        for of in (row.segments for row in rows.all)
+        for of in rows.all
     ]
     sizes = [file.tolist() for file in files]
     expected = plain.packed_counts(sizes, config.model_dump(), found)
     counts = asdict(rows.counts) | {
         "num_sequences": len(rows.all),
-        "num_tokens": sum(len(row.tokens) for row in rows.all),
-        "num_repeated_tokens": sum(row.num_repeated for row in rows.all),
+        "num_tokens": len(tokens_in(rows.all)),
+        "num_repeated_tokens": num_repeated(rows.all),
     }
     assert {name: counts[name] for name in expected} == expected
 
@@ -185,55 +173,39 @@ def test_no_row_is_without_a_supervised_token_and_the_account_closes(strategy: s
         np.array(data.draw(st.lists(st.integers(0, 1), min_size=size, max_size=size)), np.uint8)
         for size in (int(num_tokens.sum()) for num_tokens in files)
     ]
-    supervised = {
-        (file, piece, token)
-        for file, piece, token in tokens_of(files)
-        if masks[file][files[file][:piece].sum() + token]
-    }
+    documents = [
+        [((file, piece, 0), size, 0) for piece, size in enumerate(num_tokens.tolist())]
+        for file, num_tokens in enumerate(files)
+    ]
+    bits = np.concatenate(masks).tolist()
+    supervised = {of for of, bit in zip(tokens_in(documents), bits, strict=True) if bit}
 
     rows = pack_files(files, config, masks)
 
-    kept = {token for row in rows.all for token in row.tokens}
-    missing = tokens_of(files) - kept
-    assert all(supervised & {*row.tokens} for row in rows.all)
+    kept = {*tokens_in(rows.all)}
+    missing = {*tokens_in(documents)} - kept
+    assert all(supervised & {*tokens_in([row])} for row in rows.all)
     assert len(missing) == rows.counts.num_dropped_tokens
-    repeated = sum(row.num_repeated for row in rows.all)
-    assert sum(len(row.tokens) for row in rows.all) - repeated == len(kept)
+    assert len(tokens_in(rows.all)) - num_repeated(rows.all) == len(kept)
     if side == "right":  # else the beginning of a document can be cut off
         lost = {token[:2] for token in missing} - {token[:2] for token in kept}
         assert rows.counts.num_dropped_documents == len(lost)
-    plain = pack_files(files, config.model_copy(update={"drop_unsupervised": False}), masks)
-    bare = [row for row in plain.all if not supervised & {*row.tokens}]
+    every = pack_files(files, config.model_copy(update={"drop_unsupervised": False}), masks)
+    bare = [row for row in every.all if not supervised & {*tokens_in([row])}]
     assert rows.counts.num_dropped_sequences == len(bare)
-    check_turns(rows, files, supervised, config)
+    check_turns(rows, supervised, config)
 
 
-def check_turns(
-    rows: Rows, files: Sequence[np.ndarray], supervised: set[Token], config: PackingConfig
-) -> None:
+def check_turns(rows: Rows, supervised: set[Token], config: PackingConfig) -> None:
     """Turns are cut where rows end in them, and dropped where they begin in no row."""
     begun = {token for token in supervised if (*token[:2], token[2] - 1) not in supervised}
-    kept = {token for row in rows.all for token in row.tokens}
-    assert rows.turns["num_dropped_turns"] == len(begun - kept)
+    assert rows.turns["num_dropped_turns"] == len(begun - {*tokens_in(rows.all)})
     if config.stored_overlap or config.min_sample_length > 1 or config.tail == "drop":
         return  # a row that was left out can have cut one
-    edges = {
-        (file, piece, first + size)
-        for row in rows.all
-        for (file, piece, first), size, _ in row.segments
-    }
-    edges |= {first for row in rows.all for first, _, _ in row.segments}
+    segments = [segment for row in rows.all for segment in row]
+    edges = {(*of[:2], of[2] + at) for of, size, _ in segments for at in (0, size)}
     inside = {token for token in edges & supervised if (*token[:2], token[2] - 1) in supervised}
     assert rows.turns["num_cut_turns"] == len(inside)
-
-
-def tokens_of(files: Sequence[np.ndarray]) -> set[Token]:
-    return {
-        (file, piece, token)
-        for file, lengths in enumerate(files)
-        for piece, size in enumerate(lengths.tolist())
-        for token in range(size)
-    }
 
 
 wide = st.lists(st.integers(1, 60), max_size=80)
