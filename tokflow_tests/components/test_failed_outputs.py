@@ -27,8 +27,8 @@ def failed(case: Case) -> set[str]:
     return shown_failed(case.instance, case.dataset)
 
 
-def check_of(case: Case) -> dg.AssetCheckEvaluation:
-    key = dg.AssetCheckKey(dg.AssetKey(["small", "files"]), FILES_CHECK)
+def check_of(case: Case, *path: str, name: str = FILES_CHECK) -> dg.AssetCheckEvaluation:
+    key = dg.AssetCheckKey(dg.AssetKey(["small", *(path or ["files"])]), name)
     record = case.instance.get_latest_asset_check_evaluation_record(key)
     assert record is not None
     return record.event.dagster_event.event_specific_data
@@ -146,10 +146,7 @@ def test_a_bad_file_that_is_left_out_has_failed_beside_green_exports_with_a_warn
     assert case.job().success
 
     assert failed(case) == {"tokens:b.txt"}
-    key = dg.AssetCheckKey(dg.AssetKey(["small", "exports", "bin"]), "has_all_files")
-    record = case.instance.get_latest_asset_check_evaluation_record(key)
-    assert record is not None
-    check = record.event.dagster_event.event_specific_data
+    check = check_of(case, "exports", "bin", name="has_all_files")
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "b.txt is left out: expected" in check.description
     assert check_of(case).severity is dg.AssetCheckSeverity.WARN

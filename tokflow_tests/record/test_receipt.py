@@ -2,7 +2,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,32 +129,20 @@ def flipped(path: Path) -> None:
     path.write_bytes(data)
 
 
-def of_raw_file(dataset: Dataset) -> Path:
-    return dataset.base / "raw/b.jsonl"
-
-
-def of_manifest(dataset: Dataset) -> Path:
-    [manifest] = (dataset.folder / "split/b.jsonl").glob(f"*/{MANIFEST_NAME}")
-    return manifest
-
-
-def of_export(dataset: Dataset) -> Path:
-    return dataset.folder / "exports/bin/latest/train.bin"
-
-
-def of_tokens(dataset: Dataset) -> Path:
-    [tokens] = (dataset.folder / "tokens/b.jsonl").glob("*/tokens.bin")
-    return tokens
-
-
-@pytest.mark.parametrize("path_of", [of_raw_file, of_manifest, of_export, of_tokens])
-def test_a_changed_byte_is_named_with_what_was_expected_and_found(
-    path_of: Callable[[Dataset], Path], tmp_path: Path
-):
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "raw/b.jsonl",
+        f"store/small/split/b.jsonl/*/{MANIFEST_NAME}",
+        "store/small/exports/bin/latest/train.bin",
+        "store/small/tokens/b.jsonl/*/tokens.bin",
+    ],
+)
+def test_a_changed_byte_is_named_with_what_was_expected_and_found(pattern: str, tmp_path: Path):
     dataset = declare_small(tmp_path)
     statement = statement_about(dataset)
     assert list(check_dataset(statement, dataset)) == []
-    path = path_of(dataset)
+    [path] = tmp_path.glob(pattern)
     flipped(path)
 
     try:
@@ -164,7 +151,7 @@ def test_a_changed_byte_is_named_with_what_was_expected_and_found(
         problems = [str(error)]
 
     [problem] = problems
-    name = "raw file small/b.jsonl" if path_of is of_raw_file else str(path.resolve())
+    name = "raw file small/b.jsonl" if pattern.startswith("raw") else str(path.resolve())
     assert problem.startswith(f"{name}: expected ")
     assert ", found " in problem
 
@@ -173,7 +160,7 @@ def test_a_manifest_that_was_sealed_again_is_found(tmp_path: Path):
     dataset = declare_small(tmp_path)
     statement = statement_about(dataset)
 
-    edit_manifest(of_export(dataset).parent, lambda of: of["details"].update(eos_id=7))
+    edit_manifest(dataset.folder / "exports/bin/latest", lambda of: of["details"].update(eos_id=7))
 
     export, root = check_store(statement, dataset.store, dataset.folder)
     assert export.startswith("manifest small/export: expected sha256 ")
