@@ -21,6 +21,7 @@ from tokflow.pipeline.run import make_output
 from tokflow.pools.pool import ignore
 from tokflow.store.tables import read_table
 from tokflow_tests.outputs import problems_of
+from tokflow_tests.selection.test_stage import why
 from tokflow_tests.tiny import build, declare
 
 ROWS = {
@@ -49,10 +50,6 @@ def values_of(dataset: Dataset, column: str = "quality") -> list[list[Any]]:
     graph = graph_of(dataset)
     outputs = [graph.output("attributes", key, "scores") for key in graph.partitions]
     return [read_table(of.open().file(ATTRIBUTES_NAME))[column].to_pylist() for of in outputs]
-
-
-def why(dataset: Dataset) -> dict[str, str]:
-    return {of.output.title: of.reason for of in make_plan(dataset).missing}
 
 
 def counts_of(graph: BuildGraph, key: str) -> dict[str, int]:
@@ -148,8 +145,7 @@ def test_what_is_not_named_by_select_makes_no_selection_again(tmp_path: Path):
     }
 
     write_json(tmp_path / "scores/b.jsonl", [{"row": 1, "quality": 0}])
-    missing = make_plan(declared(tmp_path, scores, select="quality > 0")).missing
-    reasons = {of.output.title: of.reason for of in missing}
+    reasons = why(declared(tmp_path, scores, select="quality > 0"))
     assert "attributes of a.jsonl (scores)" not in reasons
     assert reasons["selection of b.jsonl"] == "config changed (attributes.scores)"
 

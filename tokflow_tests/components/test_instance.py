@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -47,6 +47,31 @@ def test_the_instance_is_the_one_of_the_project_wherever_one_stands(
 def job() -> None: ...
 
 
+LOST = {
+    "NOT_STARTED": "FAILURE",
+    "STARTED": "FAILURE",
+    "CANCELING": "CANCELED",
+    "SUCCESS": "SUCCESS",
+}
+"""Statuses of runs, and those that they have once they were found to be lost."""
+
+
+def are_ended(tags_of: Callable[[str], dict[str, str]], *hosts: str) -> bool:
+    """Return whether runs, one of each status, are ended as lost ones."""
+    ids = {status: str(uuid.uuid4()) for status in LOST}
+    with dg.DagsterInstance.ephemeral() as instance:
+        for status, run in ids.items():
+            now = dg.DagsterRunStatus(status)
+            instance.create_run_for_job(job, run_id=run, tags=tags_of(run), status=now)
+
+        end_lost_runs(instance, hosts)
+
+        statuses = {run.run_id: run.status.value for run in instance.get_runs()}
+    found = {status: statuses[run] for status, run in ids.items()}
+    assert found in (LOST, {status: status for status in LOST})
+    return found == LOST
+
+
 GONE = {
     "machine": lambda: "before",
     "boot": lambda: "before",
@@ -56,37 +81,24 @@ GONE = {
 
 
 @pytest.mark.parametrize(
-    ("gone", "is_ended"),
+    ("gone", "is_copy", "is_ended"),
     [
-        ([], False),
-        (["os.getpid"], True),
-        (["boot", "machine"], True),
-        (["machine"], False),  # another container that has the host's name
-        (["socket.gethostname", "boot", "machine"], False),
+        ([], False, False),
+        (["os.getpid"], False, True),
+        (["os.getpid"], True, False),  # begun again, not yet by a process
+        (["boot", "machine"], False, True),
+        (["machine"], False, False),  # another container that has the host's name
+        (["socket.gethostname", "boot", "machine"], False, False),
     ],
 )
-def test_runs_whose_process_was_killed_are_ended(
-    gone: list[str], is_ended: bool, monkeypatch: pytest.MonkeyPatch
-):
-    ended = {"NOT_STARTED": "FAILURE", "STARTED": "FAILURE", "CANCELING": "CANCELED"}
-    ids = {status: str(uuid.uuid4()) for status in ended}
-    for name in gone:
-        monkeypatch.setattr(f"{instance_module.__name__}.{name}", GONE[name])
-    tags = {status: process_tags(ids[status]) for status in ended}
-    monkeypatch.undo()
-    with dg.DagsterInstance.ephemeral() as instance:
-        for status, of_process in tags.items():
-            now = dg.DagsterRunStatus(status)
-            instance.create_run_for_job(job, run_id=ids[status], tags=of_process, status=now)
-            # Begun again, not yet by a process.
-            instance.create_run_for_job(job, tags=of_process, status=now)
+def test_runs_whose_process_was_killed_are_ended(gone: list[str], is_copy: bool, is_ended: bool):
+    def tags_of(run: str) -> dict[str, str]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in gone:
+                patch.setattr(f"{instance_module.__name__}.{name}", GONE[name])
+            return process_tags("another" if is_copy else run)
 
-        end_lost_runs(instance)
-
-        statuses = {run.run_id: run.status.value for run in instance.get_runs()}
-    expected = ended if is_ended else {status: status for status in ended}
-    assert {status: statuses.pop(ids[status]) for status in ended} == expected
-    assert sorted(statuses.values()) == sorted(ended)
+    assert are_ended(tags_of) is is_ended
 
 
 def launched(host: str) -> dict[str, str]:
@@ -105,19 +117,10 @@ def launched(host: str) -> dict[str, str]:
     ],
 )
 def test_runs_of_a_container_that_is_gone_are_ended(tags: dict[str, str], is_ended: bool):
-    ended = {"STARTED": "FAILURE", "CANCELING": "CANCELED", "SUCCESS": "SUCCESS"}
-    ids = {status: str(uuid.uuid4()) for status in ended}
-    with dg.DagsterInstance.ephemeral() as instance:
-        for status, run in ids.items():
-            of_run = {name: of.replace("{run}", run) for name, of in tags.items()}
-            now = dg.DagsterRunStatus(status)
-            instance.create_run_for_job(job, run_id=run, tags=of_run, status=now)
+    def tags_of(run: str) -> dict[str, str]:
+        return {name: of.replace("{run}", run) for name, of in tags.items()}
 
-        end_lost_runs(instance, {"code", "5c1e"})
-
-        statuses = {run.run_id: run.status.value for run in instance.get_runs()}
-    expected = ended if is_ended else {status: status for status in ended}
-    assert {status: statuses[ids[status]] for status in ended} == expected
+    assert are_ended(tags_of, "code", "5c1e") is is_ended
 
 
 @dg.op

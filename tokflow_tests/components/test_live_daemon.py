@@ -1,6 +1,5 @@
 """Builds in a project whose daemon runs: for each change exactly the one that is needed."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -9,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
 
+from tokflow_tests.dagster_case import Case
 from tokflow_tests.serving import end
 
 REPOSITORY = Path(__file__).parents[2]
@@ -36,54 +35,37 @@ defs = dg.Definitions.merge(
 )
 """
 
+NUM_FILES = 150
+"""With 100 parents Dagster itself calls nothing stale."""
+
 QUIET_SECONDS = 16
 """Three ticks in which nothing follows."""
 
 ONE_FILE = {"raw": 1, "files": 2, "tokens": 1, "split": 1, "sequences": 1, "parquet": 1}
+OF_ALL = dict.fromkeys(("raw", "tokens", "split", "sequences"), NUM_FILES)
+EVERYTHING = {**OF_ALL, "files": 2, "tokenizer": 1, "parquet": 1}
+"""Events of a first build: the list of files as new ones, and as built ones."""
 
 
-class Live:
-    """A project in a folder, and what its daemon does."""
+class Live(Case):
+    """A dataset of many files, and what a daemon does with it."""
 
-    def __init__(self, folder: Path, num_files: int) -> None:
-        self.folder = folder
-        self.num_files = num_files
-        self.instance: dg.DagsterInstance
-        self.fields: dict[str, Any] = {
-            "name": "live",
-            "raw": {"files": "raw/*.jsonl"},
-            "tokenizer": {"kind": "bytes"},
-            "packing": {"sequence_length": 16},
-            "exports": ["parquet"],
-            "automation": True,
-            "report": False,
-            "store": "store",
-        }
-        (folder / "raw").mkdir(parents=True)
-        for number in range(num_files):
-            self.write(number, f"text of {number}")
-        shutil.copy(REPOSITORY / "dagster.yaml", folder)
-        (folder / "location.py").write_text(LOCATION)
-
-    def write(self, number: int, text: str) -> None:
-        self.path(number).write_text(json.dumps({"text": text}) + "\n")
-
-    def path(self, number: int) -> Path:
-        return self.folder / f"raw/f{number:03}.jsonl"
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        super().__init__(folder, instance)
+        self.attributes |= {"exports": ["parquet"], "automation": True}
+        for number in range(3, NUM_FILES):
+            self.write(f"f{number:03}", f"text of {number}\n")
+        self._known = 0, Counter[str]()
 
     @contextmanager
     def daemon(self) -> Iterator[None]:
-        """Run the daemon with the fields as they are now."""
-        (self.folder / "defs.yaml").write_text(yaml.safe_dump(self.fields))
+        """Run the daemon with the attributes as they are now."""
+        (self.folder / "defs.yaml").write_text(yaml.safe_dump(self.attributes))
         script = Path(sys.executable).with_name("dagster-daemon")
+        command = [script, "run", "-f", "location.py", "-d", self.folder]
         with (self.folder / "daemon.log").open("a") as log:
-            process = subprocess.Popen(
-                [script, "run", "-f", "location.py", "-d", self.folder],
-                cwd=self.folder,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            how = {"cwd": self.folder, "stdout": log, "stderr": log, "start_new_session": True}
+            process = subprocess.Popen(command, **how)
         try:
             yield
         finally:
@@ -101,62 +83,52 @@ class Live:
             is_awaited = is_build and len(runs) == num_runs
             if is_awaited or not all(run.is_finished for run in runs):
                 quiet_since = time.monotonic()
-        self._known = (len(runs), self._count())
+        fetch = self.instance.fetch_materializations
+        counts = {of: len(fetch(of, limit=10_000).records) for of in self.instance.all_asset_keys()}
+        self._known = len(runs), Counter({of.path[-1]: num for of, num in counts.items()})
         new = runs[: len(runs) - num_runs]
-        said = [f"{run.job_name.removeprefix('live_')} {run.status.value}" for run in new]
+        said = [f"{run.job_name.removeprefix('small_')} {run.status.value}" for run in new]
         return said, self._known[1] - events
 
-    _known: tuple[int, Counter[str]] = (0, Counter())
 
-    def _count(self) -> Counter[str]:
-        counts: Counter[str] = Counter()
-        for key in self.instance.all_asset_keys():
-            records = self.instance.fetch_materializations(key, limit=10_000).records
-            counts[key.path[-1]] = len(records)
-        return counts
-
-
-@pytest.fixture(params=[150])  # with 100 parents Dagster itself calls nothing stale
-def live(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Live]:
-    live = Live(tmp_path / "project", request.param)
-    monkeypatch.setenv("DAGSTER_HOME", str(live.folder))
+@pytest.fixture
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    shutil.copy(REPOSITORY / "dagster.yaml", folder)
+    (folder / "location.py").write_text(LOCATION)
+    monkeypatch.setenv("DAGSTER_HOME", str(folder))
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
-    with dg.DagsterInstance.from_config(str(live.folder)) as instance:
-        live.instance = instance
-        yield live
+    with dg.DagsterInstance.from_config(str(folder)) as instance:
+        yield Live(folder, instance)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Dagster, which opens the same history
 def test_each_change_is_one_build_of_what_it_changes(live: Live):
-    everything = {"raw", "files", "tokenizer", "tokens", "split", "sequences", "parquet"}
-    of_all = ("raw", "tokens", "split", "sequences")
-    num = {asset: live.num_files if asset in of_all else 1 for asset in everything}
-    num["files"] = 2  # as new ones, and as built ones
     good, bad = ["build SUCCESS"], ["build FAILURE"]
     with live.daemon():
-        assert live.watch() == (good, num)
+        assert live.watch() == (good, EVERYTHING)
         assert live.watch(is_build=False) == ([], {})
-        live.write(1, "another text")
+        live.write("b", "another text\n")
         assert live.watch() == (good, ONE_FILE), "edit"
-        live.write(live.num_files, "a new file")
+        live.write("new", "a new file\n")
         assert live.watch() == (good, ONE_FILE), "add"
-        live.path(0).unlink()
+        live.remove("a")
         assert live.watch() == (good, {"files": 1, "parquet": 1}), "delete"
-        live.path(2).write_text("{broken\n")
-        assert live.watch() == (bad, {"raw": 1, "files": 2}), "break"
-        live.write(2, "mended")
+        (live.folder / "raw/c.txt").write_bytes(b"not \xff UTF-8\n")
+        assert live.watch() == (bad, {"raw": 1, "files": 2, "tokenizer": 1}), "break"
+        live.write("c", "mended\n")
         assert live.watch() == (good, ONE_FILE), "repair"
-        shutil.rmtree(live.folder / "store/live/tokens" / live.path(1).name)
+        shutil.rmtree(live.folder / "store/small/tokens/b.txt")
         assert live.watch() == (good, {}), "deleted from the store"
-    live.fields["packing"] = {"sequence_length": 8}
+    live.attributes["packing"] = {"sequence_length": 8}
     with live.daemon():
-        expected = {"sequences": live.num_files, "parquet": 1, "files": 1}
+        expected = {"sequences": NUM_FILES, "parquet": 1, "files": 1}
         assert live.watch() == (good, expected), "packing"
-    live.fields["tokenizer"] = {"kind": "trained", "vocab_size": 300}
+    live.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 300}
     with live.daemon():
-        expected = {asset: num[asset] for asset in everything - {"raw", "files"}} | {"files": 1}
+        expected = {**EVERYTHING, "files": 1}
+        del expected["raw"]
         assert live.watch() == (good, expected), "tokenizer"
         assert live.watch(is_build=False) == ([], {})

@@ -132,9 +132,6 @@ def test_the_datasets_of_a_dagster_project_share_a_sensor(project: Path):
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({**ATTRIBUTES, "tokeniser": {}}, "found 'tokeniser'; did you mean 'tokenizer'?"),
-    ({**ATTRIBUTES, "keep_columns": ["url"]}, "'keep_columns'; put it under `documents`"),
-    ({**ATTRIBUTES, "packing": {"length": 4}}, "did you mean 'sequence_length'?"),
-    ({**ATTRIBUTES, "exports": ["bim"]}, "did you mean 'bin'"),
     ({"raw": {"files": "a"}}, "expected `tokenizer:`, found none"),
     ({**ATTRIBUTES, "store": "{{ env.NONE }}"}, "store: expected a variable NONE"),
 ]

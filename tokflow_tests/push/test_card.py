@@ -191,28 +191,25 @@ def test_without_its_store_an_export_has_its_own_recipe(made: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("url", "expected"),
+    ("url", "expected", "config"),
     [
-        ("hf://datasets/a/b", Target(name="a/b")),
-        ("hf://datasets/a/b/", Target(name="a/b")),
-        ("hf://datasets/a/b/c/d/", Target(name="a/b", folder="c/d/")),
-        ("hf://datasets/a/b@dev/c", Target(name="a/b", revision="dev", folder="c/")),
-        ("hf://datasets/a/b@refs/pr/3", Target(name="a/b", revision="refs/pr/3")),
+        ("hf://datasets/a/b", Target(name="a/b"), "default"),
+        ("hf://datasets/a/b/", Target(name="a/b"), "default"),
+        ("hf://datasets/a/b/c/d/", Target(name="a/b", folder="c/d/"), "c-d"),
+        ("hf://datasets/a/b@dev/c", Target(name="a/b", revision="dev", folder="c/"), "c"),
+        ("hf://datasets/a/b@refs/pr/3", Target(name="a/b", revision="refs/pr/3"), "default"),
     ],
 )
-def test_a_url_names_repository_revision_and_folder(url: str, expected: Target):
+def test_a_url_names_repository_revision_and_folder(url: str, expected: Target, config: str):
     assert read_target(url) == expected
     assert read_target(expected.url) == expected
-
-
-def test_a_config_is_called_as_its_folder():
-    assert read_target("hf://datasets/a/b").config == "default"
-    assert read_target("hf://datasets/a/b/c/d").config == "c-d"
+    assert expected.config == config
 
 
 @pytest.mark.parametrize(
     ("url", "found"),
     [
+        ("hf://datasets/a/b@dev", "'dev' and 'main'"),
         ("hf://datasets/b", "hf://datasets/b"),
         ("hf://a/b", "hf://a/b"),
         ("s3://a/b", "s3://a/b"),
@@ -225,11 +222,6 @@ def test_a_config_is_called_as_its_folder():
 )
 def test_any_other_url_is_refused(url: str, found: str):
     with pytest.raises(ConfigError) as raised:
-        read_target(url)
+        read_target(url, revision="main" if url.endswith("@dev") else None)
 
     assert raised.value.found == found
-
-
-def test_two_revisions_are_refused():
-    with pytest.raises(ConfigError, match="found 'dev' and 'main'"):
-        read_target("hf://datasets/a/b@dev", revision="main")

@@ -100,14 +100,6 @@ def test_another_spelling_makes_nothing_and_another_threshold_makes_no_token(tmp
     assert reasons["split of a.jsonl"] == "input changed (selection)"
 
 
-def test_without_select_nothing_is_another_output(tmp_path: Path):
-    build(declared(tmp_path, ""))
-    without = declare(tmp_path, documents=KEPT, exports=["bin"])
-
-    assert make_plan(without).is_up_to_date
-    assert not (tmp_path / "store" / "tiny" / "selection").exists()
-
-
 def test_a_quantile_over_the_dataset_sees_all_files_and_one_over_a_file_its_own(tmp_path: Path):
     of_all = declared(tmp_path, "num_chars >= quantile(0.5)")
     build(of_all)

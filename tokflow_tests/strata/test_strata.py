@@ -135,11 +135,13 @@ def test_another_spelling_makes_nothing_and_another_stratum_makes_no_token(tmp_p
     assert reasons["split of a.jsonl"] == "input changed (strata)"
 
 
-def test_without_strata_nothing_is_another_output(tmp_path: Path):
-    build(declared(tmp_path, "", exports=["bin"]))
+def test_without_strata_and_select_nothing_is_another_output(tmp_path: Path):
+    build(declared(tmp_path, ""))
 
     assert make_plan(with_strata(tmp_path, {})).is_up_to_date
     assert make_plan(with_strata(tmp_path, None)).is_up_to_date
+    assert make_plan(declare(tmp_path, documents=KEPT, exports=["bin"])).is_up_to_date
+    assert not (tmp_path / "store/tiny/selection").exists()
 
 
 def test_a_quantile_is_over_all_files_or_one(tmp_path: Path):

@@ -99,15 +99,13 @@ def test_the_page_asks_nobody_for_anything(html: bytes):
     assert b"default-src 'none'" in html
 
 
-def test_the_page_shows_each_file_with_its_state_the_new_one_first(html: bytes):
+def test_the_page_has_the_notices_and_each_file_with_its_state_the_new_one_first(html: bytes):
     page = Elements(html).text
+
+    assert "\nrejected: 3 documents: 2 number in place of a string" in page
 
     assert re.findall(r"\d+ (?:new|built|stale|failed)", page) == ["1 new", "3 built"]
     assert page.index("new.jsonl") < page.index("a.jsonl")
-
-
-def test_the_page_has_the_notices_of_what_is_built(html: bytes):
-    assert "\nrejected: 3 documents: 2 number in place of a string" in Elements(html).text
 
 
 def test_the_page_has_each_picture_that_there_is_something_to_see_in(report: ReportPage):
