@@ -219,33 +219,21 @@ def test_commits_are_of_bounded_size(
     ]
 
 
-def test_a_push_that_broke_off_between_commits_goes_on(
-    writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("broken", [["parquet"], ["whole", "parquet"]])
+def test_pushes_that_broke_off_between_commits_go_on_and_leave_nothing(
+    broken: list[str], writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tokflow.push.upload.COMMIT_FILES", 2)
-    writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
-    with pytest.raises(PushError):
-        push_export(exports["parquet"], URL)
-
-    pushed = push_export(exports["parquet"], URL)
-
-    assert pushed.num_sent == 5
-    assert without_card(tree(writable)) == files_of(exports["parquet"])
-    assert len(writable.received) == len({*writable.received})
-
-
-def test_pushes_that_broke_off_one_after_another_leave_nothing(
-    writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.push.upload.COMMIT_FILES", 2)
-    for name in ("whole", "parquet"):
+    for name in broken:
         writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
         with pytest.raises(PushError):
             push_export(exports[name], URL)
 
-    push_export(exports["whole"], URL)
+    pushed = push_export(exports[broken[0]], URL)
 
-    assert without_card(tree(writable)) == files_of(exports["whole"])
+    assert pushed.num_sent == 5
+    assert without_card(tree(writable)) == files_of(exports[broken[0]])
+    assert len(writable.received) == len({*writable.received})
 
 
 LISTED = {"mine.txt": b"mine", "rows/mine.txt": b"mine", "rows/other.bin": b"not what is listed"}

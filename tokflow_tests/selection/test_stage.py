@@ -174,6 +174,11 @@ def test_a_document_that_is_not_there_is_an_error(
         ({"select": 3}, "test: select"),
         ({"select": ["file == ''"]}, "test: select"),
         ({"select": "file == ''", "documents": {"keep_columns": ["file"]}}, "test: select"),
+        ({"strata": {"a.b": True}}, "test: strata"),
+        ({"strata": {"en": "lan == 'en'"}}, "test: strata.en: character 1"),
+        ({"strata": {"once": "not duplicate"}}, "test: strata.once"),
+        ({"strata": {"en": 3}}, "test: strata.en"),
+        ({"strata": ["lang == 'en'"]}, "test: strata"),
     ],
 )
 def test_a_wrong_expression_is_an_error_when_the_yaml_is_read(

@@ -12,7 +12,6 @@ from tokflow.audit.document_trace import trace_document
 from tokflow.audit.found_documents import pieces_of
 from tokflow.audit.verify import verify_dataset
 from tokflow.cli.closing_summary import left_out
-from tokflow.errors import ConfigError
 from tokflow.exports.config import DeclaredExports
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import load_datasets
@@ -212,19 +211,3 @@ def test_strata_stand_in_place_of_those_of_the_defaults_for_their_order_decides(
     a, b = load_datasets(path)
 
     assert (a.parts, b.parts) == (("train.long", "train.rest"), ("train.best", "train.rest"))
-
-
-@pytest.mark.parametrize(
-    ("strata", "where"),
-    [
-        ({"a.b": True}, "test: strata"),
-        ({"en": "lan == 'en'"}, "test: strata.en: character 1"),
-        ({"once": "not duplicate"}, "test: strata.once"),
-        ({"en": 3}, "test: strata.en"),
-        (["lang == 'en'"], "test: strata"),
-    ],
-)
-def test_a_wrong_stratum_is_an_error_when_the_yaml_is_read(tmp_path: Path, strata: Any, where: str):
-    with pytest.raises(ConfigError) as error:
-        declare(tmp_path, documents=KEPT, strata=strata)
-    assert error.value.where == where
