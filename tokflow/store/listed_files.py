@@ -252,10 +252,8 @@ def _link(path: Path, new: Path) -> bool:
 def _has_cloned(path: Path, new: Path) -> bool:
     """Let `new` share the blocks of a file, where the file system can (Btrfs, XFS): it refuses
     links to files of other users, or more than so many. Return whether it does."""
-    try:
-        import fcntl
-    except ImportError:  # on Windows
-        return False
+    import fcntl  # late: Windows has none
+
     with path.open("rb") as source, new.open("xb") as file:
         try:
             fcntl.ioctl(file, FICLONE, source.fileno())
