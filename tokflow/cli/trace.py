@@ -16,7 +16,7 @@ from tokflow.audit.document_trace import (
     trace_documents,
 )
 from tokflow.audit.holders import Holder
-from tokflow.audit.step_trace import Sighting, Training
+from tokflow.audit.step_trace import Training
 from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
 from tokflow.cli.options import Configs, Html, Json, ProjectFolder, StoreName, Trust
 from tokflow.cli.selection import select
@@ -279,8 +279,23 @@ def _print_documents(found: DocumentTraces) -> None:
         print_styled((counted(found.num_documents, "document"), "bold"))
     for document in found.documents:
         _print_document(document)
-        if document.seen is not None and document.num_steps is not None:
-            _print_sightings(document.seen, document.num_steps)
+        if document.seen is None or document.num_steps is None:
+            continue
+        seen, steps = document.seen, counted(document.num_steps, "step")
+        if not seen:
+            print_styled(("  not seen", "bold"), f" in the {steps} of the state")
+            continue
+        epochs = sorted({of.epoch for of in seen if of.epoch is not None})
+        of_epochs = f", epochs {', '.join(shortened(epochs, SHOWN))}" if epochs else ""
+        num_seen = len({of.step for of in seen})
+        samples = (f"  seen in {counted(len(seen), 'sample')}", "bold")
+        print_styled(samples, f" of {num_seen:,} of {steps}{of_epochs}")
+        for of in seen[:SHOWN]:
+            epoch = "" if of.epoch is None else f", epoch {of.epoch:,}"
+            place = f"row {of.row:,} of {of.source}"
+            print(f"    step {of.step:,}: sample {of.sample:,} on rank {of.rank}{epoch}, {place}")
+        if len(seen) > SHOWN:
+            print(f"    and {len(seen) - SHOWN:,} more")
     if more := found.num_documents - len(found.documents):
         print(f"and {more:,} more: --limit {found.num_documents} shows all")
 
@@ -331,26 +346,6 @@ def _print_holder(holder: Holder) -> None:
         )
     if holder.why_not or not places:
         print_styled((f"  {holder.output}", "cyan"), f": {holder.why_not or 'not in it'}")
-
-
-def _print_sightings(seen: Sequence[Sighting], num_steps: int) -> None:
-    """Print in how many samples a training has seen a document, and the first of them."""
-    if not seen:
-        print_styled(("  not seen", "bold"), f" in the {counted(num_steps, 'step')} of the state")
-        return
-    epochs = sorted({of.epoch for of in seen if of.epoch is not None})
-    of_epochs = f", epochs {', '.join(shortened(epochs, SHOWN))}" if epochs else ""
-    num_seen = len({of.step for of in seen})
-    print_styled(
-        (f"  seen in {counted(len(seen), 'sample')}", "bold"),
-        f" of {num_seen:,} of {counted(num_steps, 'step')}{of_epochs}",
-    )
-    for of in seen[:SHOWN]:
-        epoch = "" if of.epoch is None else f", epoch {of.epoch:,}"
-        place = f"row {of.row:,} of {of.source}"
-        print(f"    step {of.step:,}: sample {of.sample:,} on rank {of.rank}{epoch}, {place}")
-    if more := len(seen) - len(seen[:SHOWN]):
-        print(f"    and {more:,} more")
 
 
 def _print_origin(origin: TokenOrigin) -> None:

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from tokflow.errors import TokflowError
 from tokflow.exports.ahead import MOST_PARTITIONS, TokensAhead
-from tokflow.exports.config import DeclaredExports
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.output_tasks import OutputTasks, Task, bytes_read, result_of
@@ -17,9 +16,8 @@ from tokflow.pipeline.results import StageResult
 from tokflow.pools import SMALL_BYTES
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.raw import RawPartition
-from tokflow.split.permutation import ShuffleConfig
-from tokflow.split.rule import PartConfig, SplitConfig
-from tokflow.stage import DatasetConfig, stages_giving
+from tokflow.split.rule import PartConfig
+from tokflow.stage import stages_giving
 from tokflow.store.atomic import NewFolders
 from tokflow.store.integrity import ReadAgainError, Reading
 from tokflow.store.manifest import is_complete
@@ -134,33 +132,27 @@ def tokens_ahead(
 ) -> Iterator[None]:
     """Let the tokens of all `partitions` be copied as they are made in the block, where they are
     large, new and made here, and an export consists of them."""
-    files, documents = partitions.values(), graph.dataset.documents
+    dataset, files = graph.dataset, partitions.values()
+    is_all_tokens = any(of.format == "bin" for of in dataset.exports) and not (
+        dataset.shuffle.documents or stages_giving(dataset, "selection", "strata")
+    )
+    parts = [*dataset.split.parts.values()]
+    is_all_tokens &= parts in ([PartConfig(start=0)], [PartConfig(fraction=1.0)])
     is_elsewhere = graph.store.is_cached or not pool.is_here
     is_large = not is_small(sum(of.num_bytes for of in files), num_outputs=0)
-    has_several = len(files) > 1 or any(may_have_segments(of, documents) for of in files)
+    has_several = len(files) > 1 or any(may_have_segments(of, dataset.documents) for of in files)
     with ExitStack() as stack:
         if (
             is_large
             and has_several
             and len(files) <= MOST_PARTITIONS
             and not (is_elsewhere or graph.of_sources or graph.limited)
-            and _is_all_tokens(graph.dataset)
+            and is_all_tokens
             and not any(graph.tokens(key).is_made for key in partitions)
         ):
             graph.ahead = stack.enter_context(TokensAhead(graph.folder, list(partitions)))
             stack.callback(setattr, graph, "ahead", None)
         yield
-
-
-def _is_all_tokens(dataset: DatasetConfig) -> bool:
-    """Return whether an export may be one file of all tokens, as partitions have them."""
-    exports, shuffle = dataset.of(DeclaredExports), dataset.of(ShuffleConfig)
-    parts = [*dataset.of(SplitConfig).parts.values()]
-    return (
-        any(of.format == "bin" for of in exports.configs)
-        and parts in ([PartConfig(start=0)], [PartConfig(fraction=1.0)])
-        and not (shuffle.documents or stages_giving(dataset, "selection", "strata"))
-    )
 
 
 def _make(graph: BuildGraph, missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:

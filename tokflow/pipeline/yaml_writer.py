@@ -147,12 +147,16 @@ def dataset_yaml(
     if config.is_chat:
         packing, about_packing = {"strategy": "best_fit", "sequence_length": 4096}, PACKING_CHATS
         exports = f"  - parquet # {SUPERVISED}\n  # - {PRESET}\n"
+    of_source = any("source_split" in part for part in suggested.split["parts"].values())
+    about_split = SOURCE_SPLITS if of_source else HASHES
+    if "scope" in suggested.split:
+        about_split = CHARACTERS if "boundary" in suggested.split else ORDER
     attributes = [
         f"name: {_plain(name)} # {NAME}\n",
         _section(about_raw, "raw", raw),
         _documents(suggested),
         _section(about_tokenizer, "tokenizer", tokenizer),
-        _section(_about_split(suggested.split), "split", suggested.split) + f"# {SHUFFLE}\n",
+        _section(about_split, "split", suggested.split) + f"# {SHUFFLE}\n",
         _section(about_packing, "packing", packing) + f"  # {UNSUPERVISED}\n" * config.is_chat,
         f"{_comment(EXPORTS)}exports:\n{exports}",
         f"{_comment(STORE)}store: {DEFAULT_STORE}\n",
@@ -198,13 +202,6 @@ def _documents(suggested: Suggestion) -> str:
         more.append(f"keep_columns: [{printable(kept)}] {KEPT}")
     section = _section("\n".join(about), "documents", suggested.documents)
     return section + "".join(f"  # {line}\n" for line in [*more, LIMIT])
-
-
-def _about_split(split: Mapping[str, Any]) -> str:
-    if "scope" in split:
-        return CHARACTERS if "boundary" in split else ORDER
-    is_of_source = any("source_split" in part for part in split["parts"].values())
-    return SOURCE_SPLITS if is_of_source else HASHES
 
 
 def _named(columns: Sequence[str]) -> str:
