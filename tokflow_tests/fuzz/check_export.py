@@ -17,7 +17,6 @@ from tokflow_tests.fuzz.check_rows import (
     check_loaded_stream,
     check_rows,
 )
-from tokflow_tests.fuzz.check_stages import dtype_of
 from tokflow_tests.fuzz.difference import DifferenceError, same
 from tokflow_tests.fuzz.exports import DROPS_EMPTY
 from tokflow_tests.fuzz.model import Documents, Piece, RawFile
@@ -61,7 +60,7 @@ def check_export(made: ExportToCheck) -> CheckedExport:
             options=made.options,
             part=part.name,
             parts=list(made.parts),
-            dtype=dtype_of(made.reference),
+            dtype=made.reference.dtype,
         )
         found = read_part(plain)
         if isinstance(found, Stream):
@@ -130,7 +129,7 @@ def _check_file_sizes(part: PartToCheck, found: Stream, lengths: Sequence[int]) 
     size = options.get("shard_size")
     if size is None:
         return
-    dtype = "<i8" if options["format"] == "lance" else dtype_of(part.made.reference)
+    dtype = "<i8" if options["format"] == "lance" else part.made.reference.dtype
     itemsize = np.dtype(dtype).itemsize
     limit = max(block or 1, int(str(size).replace("kB", "000")) // itemsize)
     ends = {sum(lengths[:number]) for number in range(len(lengths) + 1)}

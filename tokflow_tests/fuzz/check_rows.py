@@ -135,7 +135,7 @@ def _check_fields(part: PartToCheck, rows: Sequence[Row], found: Rows) -> None:
             of_row = f"{part.where}: row {number}: {name}"
             same(of_row, expected=expected[name], found=found.fields[name][number])
     columns = _columns(options)
-    tells_padding = {"attention_mask", "segment_ids", "seq_lengths"} & columns
+    tells_padding = {"attention_mask", "segment_ids", "seq_lengths", "seq_start_id"} & columns
     tells_mask = {"labels", "loss_mask", "next_loss_mask"} & columns
     if part.made.is_chat and tells_padding and not tells_mask:
         columns |= {MASKS[of] for of in MASKS if of == options["format"]}

@@ -60,6 +60,11 @@ class Reference:
     """What a token stands for; not of `eos_id` and `bos_id` of kind bytes."""
     _cache: dict[tuple[str, bool], list[int]] = field(default_factory=dict)
 
+    @property
+    def dtype(self) -> str:
+        """The dtype of token ids, by the largest."""
+        return "<u2" if self.vocab_size <= 65_536 else "<u4"
+
     def encode(self, text: str, *, is_control: bool) -> list[int]:
         """Return the tokens of a text, without BOS and EOS; kept, for a case asks often."""
         if len(self._cache) > 2_000:
