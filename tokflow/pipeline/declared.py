@@ -312,14 +312,14 @@ def _with_sources(
     columns = (name for of in sources for name in of.documents.columns)
     in_order = sorted(config.sources, key=lambda source: f"{source}/")  # as exports have them
     kept = (name for of in in_order for name in found[dataset_of(of)].documents.keep_columns)
+    raw = {"files": [*config.sources]}
     sections: dict[str, Any] = {
-        "raw": {"files": [*config.sources]},
         "documents": {"text": [*dict.fromkeys(columns)], "keep_columns": [*dict.fromkeys(kept)]},
         "tokenizer": sources[0].tokenizer.model_dump(),
         "split": {"parts": {name: {"files": "*"} for name in parts}},
         "shuffle": {"documents": "dataset"},  # else they come source by source
     }
-    return {**sections, **attributes, "mixture": config}, sources
+    return {"raw": raw, **sections, **attributes, "mixture": config}, sources
 
 
 def source_of(name: str, config: str | None, mixture: Declaration, *, where: str) -> Declaration:
