@@ -69,19 +69,19 @@ class Fault:
 
     do: Failure
     bucket: str
-    kind: str
+    kind: str = "*"
     """As `fnmatch` has it, such as `PART*`."""
-    key: str
+    key: str = "*"
     """As `fnmatch` has it; of LIST its prefix."""
-    first: int
+    first: int = 1
     """The first of those that match is 1."""
-    times: int | None
+    times: int | None = 1
     """None: each from the first on."""
-    seconds: float
-    chance: float
-    """Of those that match, so many are met, chosen by `random`."""
-    random: random.Random
-    then: Callable[[], object]
+    seconds: float = 0
+    chance: float = 1
+    """Of those that match, so many are met, chosen by `seed`."""
+    seed: int = 0
+    then: Callable[[], object] = lambda: None
     """Called when one is met, before it is answered; of `drop` in place of what it asks for."""
     seen: int = 0
     met: int = 0
@@ -95,7 +95,7 @@ class Fault:
         self.seen += 1
         if self.seen < self.first or (self.times is not None and self.met >= self.times):
             return False
-        if self.chance < 1 and self.random.random() >= self.chance:
+        if random.Random(f"{self.seed} {self.seen}").random() >= self.chance:
             return False
         self.met += 1
         return True
@@ -134,23 +134,9 @@ class ObjectStore:
         urllib.request.urlopen(request).close()
         return ObjectStore(self.endpoint, bucket, self.requests, self.faults)
 
-    def fail(
-        self,
-        do: Failure,
-        kind: str = "*",
-        key: str = "*",
-        *,
-        first: int = 1,
-        times: int | None = 1,
-        seconds: float = 0,
-        chance: float = 1,
-        seed: int = 0,
-        then: Callable[[], object] = lambda: None,
-    ) -> Fault:
+    def fail(self, do: Failure, kind: str = "*", key: str = "*", **how: Any) -> Fault:
         """Let requests of this bucket fail from now on; see `Fault`."""
-        fault = Fault(
-            do, self.bucket, kind, key, first, times, seconds, chance, random.Random(seed), then
-        )
+        fault = Fault(do, self.bucket, kind, key, **how)
         self.faults.append(fault)
         return fault
 
