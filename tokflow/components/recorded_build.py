@@ -156,8 +156,7 @@ def _build_one(
     started, graph = time.perf_counter(), changes.graph
     dataset, said_before = graph.dataset, f"{graph.dataset.name}: " if is_source else ""
     keys = [key for key in options.partitions or graph.partitions if key in graph.partitions]
-    if not options.reads_files(dataset):
-        keys = []
+    keys = keys if options.reads_files(dataset) else []
     is_listed = is_source or options.is_of_all_files(dataset)
 
     def say(line: str) -> None:
@@ -179,19 +178,16 @@ def _build_one(
     built = replace(build.result(), seconds=time.perf_counter() - started)
     gone = [of for of in built.bad_files if of.name not in build.graph.partitions]
     checks.mark_bad_files(context, dataset, gone)
-    files, new = counted(built.num_files, "file"), counted(built.num_new, "output")
     num_recorded = sum(map(len, recorder.entered.values()))
-    said = f"{files}: {new} new, {len(built.made) - built.num_new:,} up to date"
-    say(f"{said}, {num_recorded:,} recorded, {duration(built.seconds)}")
+    said = f"{counted(built.num_files, 'file')}: {counted(built.num_new, 'output')} new, "
+    said += f"{len(built.made) - built.num_new:,} up to date, {num_recorded:,} recorded, "
+    say(f"{said}{duration(built.seconds)}")
     severity = dg.AssetCheckSeverity
     problems, warnings = (_said(failed, of) for of in (severity.ERROR, severity.WARN))
     failure = _failure(build.graph, built, options, problems)
-    needed = needed_for(FOR_MIXTURES, dataset) if is_source else None
-    red = (
-        checks.failed_outputs(graph, built.failed, made=built.made, needed=needed)
-        if failure
-        else []
-    )
+    but: dict[str, Any] = {"made": built.made}
+    but["needed"] = needed_for(FOR_MIXTURES, dataset) if is_source else None
+    red = checks.failed_outputs(graph, built.failed, **but) if failure else []
     found, key, lacking = recorder.results, asset_key(dataset, FILES), recorder.not_computed
     if dg.AssetCheckKey(key, checks.FILES_CHECK) in context.selected_asset_check_keys:
         statuses = file_statuses(make_plan(dataset))  # not built yet is none of its business

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -81,7 +80,16 @@ def read_lists(
 
 
 def _read_list(name: str, file: RawFile, by: str | None, kept: Sequence[str]) -> ExclusionList:
-    where, there = str(file.path), _column_names(file.path)
+    where = str(file.path)
+    try:
+        there = tables.column_names(file.path)
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(
+            where=where,
+            expected="a list of documents, as parquet, jsonl or csv",
+            found=str(error).splitlines()[0],
+            remedy="correct the file, or `exclude`",
+        ) from None
     by = by or _found_key(where, there, kept)
     columns: tables.Columns = (("row", "number"),) * (by == "row")
     columns += (("reason", "text"),) * ("reason" in there and by != "reason")
@@ -99,19 +107,6 @@ def _read_list(name: str, file: RawFile, by: str | None, kept: Sequence[str]) ->
         reasons = one_array(tables.as_declared(table, (("reason", "text"),), where)["reason"])
     reasons = pc.coalesce(reasons, repeated(name, len(table)))  # fill_null imports pandas
     return ExclusionList(name, file, by, keys, rows_of_files, reasons)
-
-
-def _column_names(path: Path) -> list[str]:
-    """Return the names of the columns of a list. Raises: ConfigError."""
-    try:
-        return tables.column_names(path)
-    except (pa.ArrowException, OSError) as error:
-        raise ConfigError(
-            where=str(path),
-            expected="a list of documents, as parquet, jsonl or csv",
-            found=str(error).splitlines()[0],
-            remedy="correct the file, or `exclude`",
-        ) from None
 
 
 def _found_key(where: str, there: Sequence[str], kept: Sequence[str]) -> str:

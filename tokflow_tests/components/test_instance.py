@@ -87,7 +87,7 @@ GONE = {
         (["os.getpid"], False, True),
         (["os.getpid"], True, False),  # begun again, not yet by a process
         (["boot", "machine"], False, True),
-        (["machine"], False, False),  # another container that has the host's name
+        (["machine", "os.getpid"], False, False),  # another container that has the host's name
         (["socket.gethostname", "boot", "machine"], False, False),
     ],
 )
