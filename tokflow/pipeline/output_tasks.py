@@ -14,8 +14,14 @@ from tokflow.pipeline.results import StageResult
 from tokflow.pools.pool import Advance, LostWorkerError, Shared
 from tokflow.stage import Share, Writer
 from tokflow.store.atomic import segment_folder
-from tokflow.store.dropping import check_made_again
-from tokflow.store.integrity import Reading, Whole, check_files, known_whole, trust_files
+from tokflow.store.integrity import (
+    Reading,
+    Whole,
+    check_files,
+    check_made_again,
+    known_whole,
+    trust_files,
+)
 from tokflow.store.listed_files import arrived
 from tokflow.store.manifest import FileEntry, is_complete, read_run
 from tokflow.store.store import Store

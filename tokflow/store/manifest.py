@@ -4,9 +4,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -287,6 +287,17 @@ def damaged(
         expected=expected,
         found=found,
         remedy=f"run `{run}`, which makes it again if it is needed, or `tokflow gc`",
+    )
+
+
+def without_files(manifest: Manifest, names: Collection[str]) -> Manifest:
+    """Return the manifest of an output once files of it are gone."""
+    of = manifest.fields()["files"]
+    gone = {name: of[name] for name in manifest.files if name in names}
+    return replace(
+        manifest,
+        files={name: entry for name, entry in manifest.files.items() if name not in names},
+        details={**manifest.details, DROPPED: {**manifest.details.get(DROPPED, {}), **gone}},
     )
 
 

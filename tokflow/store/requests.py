@@ -177,9 +177,10 @@ def _advice(url: str, error: Exception) -> tuple[str, str]:
     if isinstance(error, ValueError) and "Invalid endpoint" in str(error):
         return "an endpoint with its scheme", "put https:// or http:// before AWS_ENDPOINT_URL"
     if _is_page(error):
+        names = [of for of in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if os.environ.get(of)]
+        asked = [f"{of}={redact(os.environ[of])}" for of in names] or ["AWS_ENDPOINT_URL"]
         return "an endpoint that speaks S3; this one answers with a web page", (
-            f"correct the endpoint in the environment, {_endpoint()}, or log in to the proxy "
-            "before it"
+            f"correct the endpoint in the environment, {asked[0]}, or log in to the proxy before it"
         )
     if kinds & _NO_CREDENTIALS:
         return "credentials in the environment", (
@@ -224,14 +225,6 @@ def _is_page(error: BaseException) -> bool:
     """Return whether an answer may be a web page, which botocore takes for an error 500; a gateway
     that is busy says so by another number."""
     return status_of(error) == 500 and any(getattr(each, "is_page", 0) for each in _chain(error))
-
-
-def _endpoint() -> str:
-    """Return which endpoint S3 is asked at, as far as the environment says."""
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        if url := os.environ.get(name):
-            return f"{name}={redact(url)}"
-    return "AWS_ENDPOINT_URL"
 
 
 def _secrets() -> set[str]:

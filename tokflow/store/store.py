@@ -19,8 +19,7 @@ import numpy.typing as npt
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store import atomic, listed_files
 from tokflow.store.config import expanded
-from tokflow.store.dropping import drop_here
-from tokflow.store.integrity import ReadAgainError, Stored, given
+from tokflow.store.integrity import ReadAgainError, Stored, drop_here, given
 from tokflow.store.listed_files import Stamp, broken_files, unlisted_files
 from tokflow.store.manifest import (
     MANIFEST_NAME,

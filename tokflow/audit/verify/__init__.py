@@ -94,16 +94,12 @@ def verify_dataset(
     graph.read_raw_files(list(graph.partitions))
     for source in chain(*graph.partitions.values()):
         yield from _verify_remembered(graph, source.key)
-    yield from verifier.verify_all(list(_that_can_be(graph)))
-
-
-def _that_can_be(graph: BuildGraph) -> Iterator[Output]:
-    """Yield the outputs of a dataset, up to one that is not there and decides what all others
-    are."""
+    outputs = list[Output]()
     for output in graph.outputs():
-        yield output
-        if output.step.decides_all and not output.is_made:
-            return
+        outputs.append(output)
+        if output.step.decides_all and not output.is_made:  # what all others are is not known
+            break
+    yield from verifier.verify_all(outputs)
 
 
 def _verify_remembered(graph: BuildGraph, key: str) -> Iterator[Verification]:

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError, TokflowError
 from tokflow.store import atomic, remote
-from tokflow.store.dropping import without_files
 from tokflow.store.integrity import Stored
 from tokflow.store.listed_files import LATEST, named_by
 from tokflow.store.manifest import (
@@ -24,6 +23,7 @@ from tokflow.store.manifest import (
     is_complete,
     is_output_name,
     read_run,
+    without_files,
 )
 from tokflow.store.remote import cache, cached_files, publication
 from tokflow.store.remote.objects import Objects, for_each
