@@ -80,12 +80,8 @@ class Limit(Config):
             expected = "file, or a limit of documents, characters or tokens"
         else:
             return
-        raise ConfigError(
-            where=name,
-            expected=expected,
-            found=found,
-            remedy=f"set such a limit, or leave {name} out",
-        )
+        remedy = f"set such a limit, or leave {name} out"
+        raise ConfigError(where=name, expected=expected, found=found, remedy=remedy)
 
 
 class DocumentsConfig(ChatConfig):
@@ -185,12 +181,9 @@ class DocumentsConfig(ChatConfig):
         is_plain = not self.model_fields_set & ChatConfig.model_fields.keys()
         of_chat = () if is_plain else self._problems_of_chat(has_text=self.text is not None)
         for name, expected in chain(of_chat, self._problems()):
-            raise ConfigError(
-                where=name,
-                expected=expected,
-                found=repr(getattr(self, name))[:60],
-                remedy=f"correct documents.{name}",
-            )
+            found = repr(getattr(self, name))[:60]
+            remedy = f"correct documents.{name}"
+            raise ConfigError(where=name, expected=expected, found=found, remedy=remedy)
 
     def at(self, base: Path, *, where: str) -> Self:
         """Return the same with the function of `transform` found, from the folder `base`.

@@ -107,12 +107,10 @@ def _decompressed_lz4(path: Path, file: BinaryIO, block_bytes: int) -> Iterator[
 
 
 def _damaged(path: Path, suffix: str, found: str, position: int) -> BadContentError:
-    return BadContentError(
-        where=f"{path}, in the compressed bytes up to {position:,}",
-        expected=f"whole {suffix} streams and nothing else",
-        found=found,
-        remedy="download or compress the file again",
-    )
+    where = f"{path}, in the compressed bytes up to {position:,}"
+    expected = f"whole {suffix} streams and nothing else"
+    remedy = "download or compress the file again"
+    return BadContentError(where=where, expected=expected, found=found, remedy=remedy)
 
 
 class _GzipDecompressor:
@@ -244,13 +242,13 @@ def as_utf8(blocks: Iterable[bytes], encoding: Encoding, path: Path) -> tuple[in
     needs_mark = encoding == "utf-16" and bool(start)
     is_of_mark = marked == encoding or (needs_mark and marked in ("utf-16-le", "utf-16-be"))
     if (marked or needs_mark) and not is_of_mark:
-        raise BadContentError(
-            where=path,
-            expected=f"{encoding} with its byte order mark" if needs_mark else f"{encoding} text",
-            found=f"the byte order mark of {marked}" if marked else f"none in {start[:20]!r}",
-            remedy="set documents.encoding to that of the file (csv, tsv and txt have it), or "
-            "convert the file to UTF-8",
+        expected = f"{encoding} with its byte order mark" if needs_mark else f"{encoding} text"
+        found = f"the byte order mark of {marked}" if marked else f"none in {start[:20]!r}"
+        remedy = (
+            "set documents.encoding to that of the file (csv, tsv and txt have it), or "
+            "convert the file to UTF-8"
         )
+        raise BadContentError(where=path, expected=expected, found=found, remedy=remedy)
     blocks = chain([start[mark_bytes:]], blocks)
     if encoding == "utf-8":
         return mark_bytes, blocks

@@ -233,12 +233,8 @@ def _records_of(
 ) -> Iterator[list[Any]]:
     """Yield the values of each record of a file, or of a range of it: text, None or _LOST."""
     if format_of(path, config) == "txt":
-        raise ConfigError(
-            where=path,
-            expected="a format with columns, of which documents.keep_columns keeps some",
-            found="txt",
-            remedy="remove keep_columns",
-        )
+        expected = "a format with columns, of which documents.keep_columns keeps some"
+        raise ConfigError(where=path, expected=expected, found="txt", remedy="remove keep_columns")
     num_each = config.documents_per_record
     for found in reader_of(path, config).read(path, config, READ_BYTES, within):
         values: list[Any] = [_LOST] * found.num_rows

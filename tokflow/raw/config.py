@@ -23,12 +23,9 @@ def _as_patterns(files: object) -> tuple[object, ...]:
     given = files if isinstance(files, list | tuple) else [files]
     is_text = all(isinstance(file, os.PathLike | str) and str(file).strip() for file in given)
     if not given or not is_text:
-        raise ConfigError(
-            where="",
-            expected="a path, glob or URL, or a list of them",
-            found=repr(files),
-            remedy="name the raw files, as in `files: data/raw/*.parquet`",
-        )
+        expected = "a path, glob or URL, or a list of them"
+        remedy = "name the raw files, as in `files: data/raw/*.parquet`"
+        raise ConfigError(where="", expected=expected, found=repr(files), remedy=remedy)
     return tuple(
         escaped(os.fspath(file)) if isinstance(file, os.PathLike) else file for file in given
     )
@@ -95,12 +92,9 @@ def _as_size(group: object) -> GroupSize | None:
     with suppress(ValueError):
         if isinstance(group, str) and not group.strip().isdigit():
             return GroupSize(bytes_of(group))
-    raise ConfigError(
-        where="",
-        expected="bytes with a unit, or a number of files, 1 or more",
-        found=repr(group),
-        remedy="write `1 GB`, or `500`",
-    )
+    expected = "bytes with a unit, or a number of files, 1 or more"
+    found = repr(group)
+    raise ConfigError(where="", expected=expected, found=found, remedy="write `1 GB`, or `500`")
 
 
 class RawConfig(Config):
@@ -148,12 +142,10 @@ class RawConfig(Config):
     def check(self) -> None:
         """Refuse a revision where no dataset of the hub is named."""
         if self.revision is not None and not any(map(hub_url, self.files)):
-            raise ConfigError(
-                where="revision",
-                expected="a dataset of the hub in `files`, as hf://datasets/org/name",
-                found=first_five([redact(file) for file in self.files]),
-                remedy="remove `revision`, or name a dataset of the hub",
-            )
+            expected = "a dataset of the hub in `files`, as hf://datasets/org/name"
+            found = first_five([redact(file) for file in self.files])
+            remedy = "remove `revision`, or name a dataset of the hub"
+            raise ConfigError(where="revision", expected=expected, found=found, remedy=remedy)
 
 
 HUB = "hf://datasets"
@@ -223,12 +215,10 @@ def read_pattern(text: str, base: Path) -> Pattern:
     try:
         url = split_url(text)
     except ValueError as error:
-        raise ConfigError(
-            where=f"raw.files {redact(text)!r}",
-            expected="a URL as scheme://host/path",
-            found=str(error),
-            remedy="correct the URL; in a user name or password write %2F for '/'",
-        ) from None
+        where = f"raw.files {redact(text)!r}"
+        expected = "a URL as scheme://host/path"
+        remedy = "correct the URL; in a user name or password write %2F for '/'"
+        raise ConfigError(where=where, expected=expected, found=str(error), remedy=remedy) from None
     if url.origin == HUB or (url.scheme == "hf" and url.path.count("/") < 2):
         raise ConfigError(
             where=f"raw.files {text!r}",
@@ -279,12 +269,10 @@ def _local_pattern(text: str, path: str, base: Path) -> Pattern:
     names = [name for name in path.split("/") if name not in {"", "."}] or [""]
     fixed = _num_fixed(names)
     if ".." in names[fixed:]:
-        raise ConfigError(
-            where=f"raw.files {text!r}",
-            expected="a file's name at the end and '..' only before the first wildcard",
-            found="'..'",
-            remedy="write the pattern without '..'",
-        )
+        where = f"raw.files {text!r}"
+        expected = "a file's name at the end and '..' only before the first wildcard"
+        remedy = "write the pattern without '..'"
+        raise ConfigError(where=where, expected=expected, found="'..'", remedy=remedy)
     start = "/" if path.startswith("/") else os.fspath(base.absolute())
     above = [unescaped(name) for name in names[:fixed]]
     folder = os.path.normpath(os.path.join(start, *above))  # noqa: PTH118

@@ -245,12 +245,10 @@ class _File:
             )
             if files[key].sha256 == newest.sha256:
                 return files[key]
-        raise RawFileError(
-            where=path,
-            expected=f"content with sha256 {newest.sha256[:16]}…",
-            found=f"{files[key].num_bytes:,} bytes with sha256 {files[key].sha256[:16]}…",
-            remedy=f"delete the folder {path.parent} and run again to fetch it anew",
-        )
+        expected = f"content with sha256 {newest.sha256[:16]}…"
+        found = f"{files[key].num_bytes:,} bytes with sha256 {files[key].sha256[:16]}…"
+        remedy = f"delete the folder {path.parent} and run again to fetch it anew"
+        raise RawFileError(where=path, expected=expected, found=found, remedy=remedy)
 
     def _download(self, blocks: Blocks, version: Validator, access: Access) -> tuple[int, str]:
         """Fetch the blocks that are not there yet; return the size and the sha256 of the file.

@@ -302,10 +302,10 @@ def _num_bytes(source: RawSource, size: GroupSize) -> int:
         return source.num_bytes
     if size.num_bytes == sys.maxsize:
         return 0
-    raise ConfigError(
-        where="raw.group",
-        expected="a number of files, because the size of some remote files is not known before "
-        "they are fetched",
-        found=f"bytes, and the remote file {source.key}",
-        remedy="write how many files a group has, such as 500",
+    expected = (
+        "a number of files, because the size of some remote files is not known before they "
+        "are fetched"
     )
+    found = f"bytes, and the remote file {source.key}"
+    remedy = "write how many files a group has, such as 500"
+    raise ConfigError(where="raw.group", expected=expected, found=found, remedy=remedy)

@@ -169,12 +169,10 @@ def _kind(path: str, *, may_dangle: bool) -> str:
     except OSError as error:
         if may_dangle:
             return "a link that leads nowhere"
-        raise RawFileError(
-            where=path,
-            expected="a file, as its name matches a pattern of raw.files",
-            found=f"a link that leads to no file ({error.strerror})",
-            remedy="fix or remove the link",
-        ) from error
+        expected = "a file, as its name matches a pattern of raw.files"
+        found = f"a link that leads to no file ({error.strerror})"
+        remedy = "fix or remove the link"
+        raise RawFileError(where=path, expected=expected, found=found, remedy=remedy) from error
     return _KINDS.get(stat.S_IFMT(mode), "a device")
 
 
@@ -229,12 +227,10 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise RawFileError(
-            where=folder,
-            expected="a folder that can be listed",
-            found=error.strerror or str(error),
-            remedy="grant permission to read it, or name files that are not below it",
-        ) from error
+        expected = "a folder that can be listed"
+        found = error.strerror or str(error)
+        remedy = "grant permission to read it, or name files that are not below it"
+        raise RawFileError(where=folder, expected=expected, found=found, remedy=remedy) from error
 
 
 def open_folders(

@@ -202,13 +202,10 @@ def changed_error(path: Path, before: Stamp, after: Stamp) -> ChangedFileError:
     found = f"another version of the same {after.num_bytes:,} bytes"
     if before.num_bytes != after.num_bytes:
         found = f"{before.num_bytes:,} bytes before and {after.num_bytes:,} after"
+    expected = "a raw file that stays as it is while it is read"
+    remedy = "wait until whatever writes it is done, then run again"
     return ChangedFileError(
-        path=path,
-        stamp=before,
-        where=path,
-        expected="a raw file that stays as it is while it is read",
-        found=found,
-        remedy="wait until whatever writes it is done, then run again",
+        path=path, stamp=before, where=path, expected=expected, found=found, remedy=remedy
     )
 
 

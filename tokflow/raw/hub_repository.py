@@ -146,12 +146,10 @@ def list_repositories(
         revision = written or config.revision or DEFAULT_REVISION
         for other in (config.revision or revision, revisions.setdefault(name, revision)):
             if revision != other:
-                raise ConfigError(
-                    where="raw.files",
-                    expected=f"one revision of {name}",
-                    found=f"{revision!r} and {other!r}",
-                    remedy="keep one of them; two are two datasets",
-                )
+                expected = f"one revision of {name}"
+                found = f"{revision!r} and {other!r}"
+                remedy = "keep one of them; two are two datasets"
+                raise ConfigError(where="raw.files", expected=expected, found=found, remedy=remedy)
         names[url] = name
     listed = {
         name: list_repository(name, revision, store=store) for name, revision in revisions.items()
@@ -265,23 +263,17 @@ def _problem(error: Exception, name: str, revision: str) -> TokflowError:
 
 
 def _forbidden(name: str, where: str) -> ConfigError:
-    return ConfigError(
-        where=where,
-        expected=_READABLE,
-        found="one whose authors decide who may read it",
-        remedy=f"accept its terms at {endpoint()}/datasets/{name} and set HF_TOKEN",
-    )
+    found = "one whose authors decide who may read it"
+    remedy = f"accept its terms at {endpoint()}/datasets/{name} and set HF_TOKEN"
+    return ConfigError(where=where, expected=_READABLE, found=found, remedy=remedy)
 
 
 def _unreachable(where: str, found: str, *, is_known: bool = False) -> FetchError:
     """Return the error of a hub that does not answer; `is_known`: an earlier run had the answer."""
     offline = ", or set HF_HUB_OFFLINE=1 to take the files as the last run found them"
-    return FetchError(
-        where=where,
-        expected=f"an answer of {endpoint()}",
-        found=found,
-        remedy=f"run again when it answers{offline * is_known}; HF_ENDPOINT names another hub",
-    )
+    expected = f"an answer of {endpoint()}"
+    remedy = f"run again when it answers{offline * is_known}; HF_ENDPOINT names another hub"
+    return FetchError(where=where, expected=expected, found=found, remedy=remedy)
 
 
 def find_in_repository(repository: HubRepository, folder: str, below: Sequence[str]) -> Matches:

@@ -121,12 +121,10 @@ def list_raw(config: RawConfig, *, base: Path, store: Path | None = None) -> Lis
     patterns = [read_pattern(text, base) for text in config.files]
     for name in ("config", "split"):
         if getattr(config, name) is not None and not any(of.is_dataset for of in patterns):
-            raise ConfigError(
-                where=f"raw.{name}",
-                expected="a folder or a dataset of the hub, as hf://datasets/org/name",
-                found=first_five([redact(of.text) for of in patterns]),
-                remedy=f"remove raw.{name}, or name a dataset",
-            )
+            expected = "a folder or a dataset of the hub, as hf://datasets/org/name"
+            found = first_five([redact(of.text) for of in patterns])
+            remedy = f"remove raw.{name}, or name a dataset"
+            raise ConfigError(where=f"raw.{name}", expected=expected, found=found, remedy=remedy)
     sources, left_out = _matched(patterns, config, store)
     remote = (of for of in sources.values() if not of.is_local)
     objects = [of for of in remote if of.url.lower().startswith(_OBJECTS)]
@@ -196,12 +194,10 @@ def _left_out(found: dict[str, str], sources: dict[str, RawSource]) -> tuple[Lef
 def check_outside(source: RawSource, store: Path | None) -> None:
     """Raise ConfigError if the file lies in `store`: an output would become a raw file."""
     if store is not None and source.is_local and source.url.startswith(f"{store.absolute()}/"):
-        raise ConfigError(
-            where=source.url,
-            expected=f"raw files outside of the store {store.absolute()}",
-            found="a pattern of raw.files that matches a file in it",
-            remedy="narrow the pattern, or move the store",
-        )
+        expected = f"raw files outside of the store {store.absolute()}"
+        found = "a pattern of raw.files that matches a file in it"
+        remedy = "narrow the pattern, or move the store"
+        raise ConfigError(where=source.url, expected=expected, found=found, remedy=remedy)
 
 
 def _matches(
@@ -304,12 +300,10 @@ def _one_source(first: RawSource, again: RawSource) -> RawSource:
             remedy="put the files in folders or datasets of their own",
         )
     if None not in (splits := {first.source_split, again.source_split}) and len(splits) > 1:
-        raise ConfigError(
-            where="raw.files",
-            expected="folders that agree on the split of a file",
-            found=f"{again.key!r} of {first.source_split} and of {again.source_split}",
-            remedy="name one of the folders alone, or with a pattern as folder/* beside it",
-        )
+        expected = "folders that agree on the split of a file"
+        found = f"{again.key!r} of {first.source_split} and of {again.source_split}"
+        remedy = "name one of the folders alone, or with a pattern as folder/* beside it"
+        raise ConfigError(where="raw.files", expected=expected, found=found, remedy=remedy)
     return again if first.source_split is None else first
 
 
@@ -321,12 +315,10 @@ def check_key(key: str) -> None:
     out of the stage's folder or look like something that tokflow puts beside an output.
     """
     if not key.isascii() and (encoding := sys.getfilesystemencoding()) != "utf-8":
-        raise ConfigError(
-            where=f"partition key {key!r}",
-            expected="a locale of UTF-8, in which names of files have one form everywhere",
-            found=f"one of {encoding}",
-            remedy="set LC_ALL=C.UTF-8, or PYTHONUTF8=1",
-        )
+        where = f"partition key {key!r}"
+        expected = "a locale of UTF-8, in which names of files have one form everywhere"
+        remedy = "set LC_ALL=C.UTF-8, or PYTHONUTF8=1"
+        raise ConfigError(where=where, expected=expected, found=f"one of {encoding}", remedy=remedy)
     if (problem := next(_problems_of(key), None)) is not None:
         raise ConfigError(
             where=f"partition key {key!r}",

@@ -181,12 +181,13 @@ def find_splits(
         others = (path for path in below if path not in taken and basename(path) not in _IGNORED)
         left_out |= {path: OF_NO_SPLIT for path in others if globs.format_of_name(basename(path))}
     if not any(kept.values()):
+        expected = "data files of a format that documents are read from"
+        remedy = (
+            "name the files by a pattern, or set revision: refs/convert/parquet, where the "
+            "hub has many datasets as parquet"
+        )
         raise ConfigError(
-            where=where,
-            expected="data files of a format that documents are read from",
-            found=first_five(below) or "no file",
-            remedy="name the files by a pattern, or set revision: refs/convert/parquet, where the "
-            "hub has many datasets as parquet",
+            where=where, expected=expected, found=first_five(below) or "no file", remedy=remedy
         )
     return SourceSplits(
         {split: tuple(within + path for path in files) for split, files in kept.items() if files},
@@ -219,12 +220,10 @@ def _config_of(
         return known[config]
     names = list(known) or ["default"]
     asked = "" if config is None else nearest(config, names)
-    raise ConfigError(
-        where=f"{where}: raw.config",
-        expected=f"one of {', '.join(names)}",
-        found="none, and no default" if config is None else repr(config),
-        remedy=asked or "name one of them",
-    )
+    expected = f"one of {', '.join(names)}"
+    found = "none, and no default" if config is None else repr(config)
+    remedy = asked or "name one of them"
+    raise ConfigError(where=f"{where}: raw.config", expected=expected, found=found, remedy=remedy)
 
 
 def _patterns(data_files: object, paths: Sequence[str], *, where: str) -> _Patterns:
@@ -325,12 +324,9 @@ def read_saved_splits(
     else:
         return None
     if config is not None:
-        raise ConfigError(
-            where="raw.config",
-            expected=f"none, for {folder} was written by save_to_disk",
-            found=repr(config),
-            remedy="remove it",
-        )
+        where = "raw.config"
+        expected = f"none, for {folder} was written by save_to_disk"
+        raise ConfigError(where=where, expected=expected, found=repr(config), remedy="remove it")
     taken = {path for of_split in of_splits.values() for path in of_split}
     others = [path for path in files if path.endswith(".arrow") and path not in taken]
     return SourceSplits(of_splits, dict.fromkeys(others, f"a file that {_STATE} does not name"))

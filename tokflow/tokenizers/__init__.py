@@ -54,12 +54,9 @@ def check_pattern(pattern: str) -> None:
             return
         except Exception as error:  # `tokenizers` has no class of its own for it
             found += f": {str(error).removeprefix('Oniguruma error: ')}"
-    raise ConfigError(
-        where="pattern",
-        expected=f"one of {', '.join((GPT2, *PATTERNS))}, or a regular expression",
-        found=found,
-        remedy="correct it; Oniguruma reads regular expressions",
-    )
+    expected = f"one of {', '.join((GPT2, *PATTERNS))}, or a regular expression"
+    remedy = "correct it; Oniguruma reads regular expressions"
+    raise ConfigError(where="pattern", expected=expected, found=found, remedy=remedy)
 
 
 def pre_tokenizer_fields(pattern: str) -> dict[str, Any]:

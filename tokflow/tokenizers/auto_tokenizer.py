@@ -94,14 +94,15 @@ def check_added_tokens(folder: Path, name: str) -> None:
         if name in own or name in listed or library.id_in_model(name) != token[0]
     }
     if differences := list(_differences(own, theirs, matters)):
-        raise TokenizerError(
-            where=f"tokenizer.name: {name}",
-            expected="the added tokens that AutoTokenizer has of these files, in tokenizer.json",
-            found="; ".join(shortened(differences)),
-            remedy="save the tokenizer whole, by AutoTokenizer.from_pretrained(...)"
-            ".save_pretrained('a/folder'), see that its ids are those of your model, and name that "
-            "folder",
+        where = f"tokenizer.name: {name}"
+        expected = "the added tokens that AutoTokenizer has of these files, in tokenizer.json"
+        found = "; ".join(shortened(differences))
+        remedy = (
+            "save the tokenizer whole, by "
+            "AutoTokenizer.from_pretrained(...).save_pretrained('a/folder'), see that its ids "
+            "are those of your model, and name that folder"
         )
+        raise TokenizerError(where=where, expected=expected, found=found, remedy=remedy)
 
 
 def _added(decoder: Mapping[int, Any]) -> Added:

@@ -123,13 +123,14 @@ class TokenizerSource:
         if taken:
             return [path / name for name in taken]
         state = "is empty" if path.is_dir() else "is missing"
-        raise UnknownTokenizerError(
-            where="tokenizer.name",
-            expected="an existing file, or a folder with files",
-            found=f"{str(path)!r}, which {'holds no file of a tokenizer' if names else state}",
-            remedy="correct the path; a relative one starts at the root of the project "
-            "that the YAML is in or, in none, at its own folder",
+        where = "tokenizer.name"
+        expected = "an existing file, or a folder with files"
+        found = f"{str(path)!r}, which {'holds no file of a tokenizer' if names else state}"
+        remedy = (
+            "correct the path; a relative one starts at the root of the project that the YAML "
+            "is in or, in none, at its own folder"
         )
+        raise UnknownTokenizerError(where=where, expected=expected, found=found, remedy=remedy)
 
 
 def tokenizer_source(making: Making) -> TokenizerSource:
@@ -200,12 +201,9 @@ def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str, reci
     if source.is_local:
         for file in source.local_files():
             if checksum(file).sha256 != recipe.parents[file.name]:
-                raise TokenizerError(
-                    where=file,
-                    expected="the file that was there when the run began",
-                    found="another",
-                    remedy="run again, and leave it alone meanwhile",
-                )
+                expected = "the file that was there when the run began"
+                remedy = "run again, and leave it alone meanwhile"
+                raise TokenizerError(where=file, expected=expected, found="another", remedy=remedy)
     eos_token = source.config.eos_token or facts.eos_token
     bos_token = source.config.bos_token or facts.bos_token
     files = checksums(folder)

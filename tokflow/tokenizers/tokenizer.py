@@ -286,12 +286,8 @@ def _holds_copies(manifest: Manifest) -> bool:
 
 
 def _other_content(where: Path, expected: str, found: str) -> CorruptOutputError:
-    return CorruptOutputError(
-        where=where,
-        expected=expected,
-        found=found,
-        remedy="remove the tokenizer's folder and run `tokflow run` again",
-    )
+    remedy = "remove the tokenizer's folder and run `tokflow run` again"
+    return CorruptOutputError(where=where, expected=expected, found=found, remedy=remedy)
 
 
 def write_ranks(ranks: Mapping[bytes, int], path: Path) -> None:

@@ -123,12 +123,10 @@ def _tokenizer_json(
     model = byte_level_model(merges)
     vocab = model["vocab"]
     if taken := [name for name in special_tokens if name in vocab]:
-        raise TokenizerError(
-            where="tokenizer.special_tokens",
-            expected="names that no token made from the text has",
-            found=repr(taken[0]),
-            remedy="put brackets around it, as in <|name|>",
-        )
+        where = "tokenizer.special_tokens"
+        expected = "names that no token made from the text has"
+        remedy = "put brackets around it, as in <|name|>"
+        raise TokenizerError(where=where, expected=expected, found=repr(taken[0]), remedy=remedy)
     fields: dict[str, Any] = json.loads(_EMPTY_TOKENIZER)
     fields["added_tokens"] = [
         special_token_fields(name, len(vocab) + index) for index, name in enumerate(special_tokens)

@@ -70,12 +70,10 @@ class Facts:
         found = None if token is None else named.get(token, self.find(token))
         if token is None or found is not None:
             return found
-        raise TokenizerError(
-            where=f"tokenizer.{role}_token",
-            expected=f"one of {some_names(named)}",
-            found=repr(token),
-            remedy="name a token of the vocabulary",
-        )
+        where = f"tokenizer.{role}_token"
+        expected = f"one of {some_names(named)}"
+        remedy = "name a token of the vocabulary"
+        raise TokenizerError(where=where, expected=expected, found=repr(token), remedy=remedy)
 
 
 def facts_of_json(folder: Path, origin: Mapping[str, Any]) -> Facts:
@@ -209,11 +207,9 @@ def read_config(folder: Path, name: str = "tokenizer_config.json") -> dict[str, 
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.is_file() else {}
     except msgspec.DecodeError as error:
+        expected = "the JSON object that names the tokenizer's EOS and BOS"
         raise TokenizerError(
-            where=name,
-            expected="the JSON object that names the tokenizer's EOS and BOS",
-            found=shown(error),
-            remedy="fix the file or remove it",
+            where=name, expected=expected, found=shown(error), remedy="fix the file or remove it"
         ) from error
 
 

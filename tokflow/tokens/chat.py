@@ -108,13 +108,14 @@ class ChatEncoder:
         if batch.spelt is not None and not self._is_control:
             strays = self._strays(batch, encoded, chars[:, 0])
             if strays and self._is_error:
-                raise TokenizerError(
-                    where=name(min(strays)),
-                    expected="no special token in the text",
-                    found="one that the tokenizer makes of other characters, which it normalises",
-                    remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as plain "
-                    "text, or control to let it become the control token",
+                where = name(min(strays))
+                expected = "no special token in the text"
+                found = "one that the tokenizer makes of other characters, which it normalises"
+                remedy = (
+                    "set tokenizer.special_tokens_in_text: ordinary to encode it as plain "
+                    "text, or control to let it become the control token"
                 )
+                raise TokenizerError(where=where, expected=expected, found=found, remedy=remedy)
             spelt = {
                 index: sorted([*batch.spelt.document(index), *strays.get(index, [])])
                 for index in {*np.flatnonzero(np.diff(batch.spelt.offsets)).tolist(), *strays}

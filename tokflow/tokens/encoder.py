@@ -86,14 +86,14 @@ class DocumentEncoder:
         if spelt and self.encoding.config.special_tokens_in_text == "error":
             index, token = min(spelt)
             path, row = self._source.place(batch, index)
+            where = f"{path}: document {row:,}"
+            expected = "no special token in the text"
+            remedy = (
+                "set tokenizer.special_tokens_in_text: ordinary to encode it as plain text, "
+                "or control to let it become the control token"
+            )
             raise BadDocumentError(
-                where=f"{path}: document {row:,}",
-                expected="no special token in the text",
-                found=repr(token),
-                remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as "
-                "plain text, or control to let it become the control token",
-                path=path,
-                row=row,
+                where=where, expected=expected, found=repr(token), remedy=remedy, path=path, row=row
             )
         return batch
 

@@ -116,13 +116,13 @@ def _check_ids(
     """Refuse ids past the vocabulary and, unless they can be there, EOS or BOS in a text."""
     tokenizer, token_ids = encoding.tokenizer, encoded.token_ids
     if len(token_ids) and (largest := int(token_ids.max())) >= tokenizer.vocab_size:
-        raise TokenizerError(
-            where=f"tokenizer {tokenizer.fingerprint[:7]}",
-            expected=f"ids below vocab_size {tokenizer.vocab_size:,} ({tokenizer.dtype.name})",
-            found=f"id {largest:,}",
-            remedy="the tokenizer's files disagree with its engine; "
-            "set tokenizer.engine: reference and report it",
+        where = f"tokenizer {tokenizer.fingerprint[:7]}"
+        expected = f"ids below vocab_size {tokenizer.vocab_size:,} ({tokenizer.dtype.name})"
+        remedy = (
+            "the tokenizer's files disagree with its engine; set tokenizer.engine: reference "
+            "and report it"
         )
+        raise TokenizerError(where=where, expected=expected, found=f"id {largest:,}", remedy=remedy)
     for role, token_id, token, what in (
         ("eos", encoding.eos_id, tokenizer.eos_token, "ends"),
         ("bos", encoding.bos_id, tokenizer.bos_token, "begins"),

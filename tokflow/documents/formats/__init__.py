@@ -89,12 +89,9 @@ def format_of(path: Path, config: DocumentsConfig) -> FileFormat:
             f"one of {', '.join(READERS)}",
         )
     if path.suffix.lower() in COMPRESSED_SUFFIXES and format_ in ("parquet", "arrow"):
-        raise ConfigError(
-            where=path,
-            expected=f"{format_}, which compresses inside, without {path.suffix}",
-            found=repr(path.name),
-            remedy="decompress the file",
-        )
+        expected = f"{format_}, which compresses inside, without {path.suffix}"
+        found = repr(path.name)
+        raise ConfigError(where=path, expected=expected, found=found, remedy="decompress the file")
     return format_
 
 

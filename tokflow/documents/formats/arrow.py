@@ -173,12 +173,9 @@ def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list
         if not _is_text(type_) and not is_any:
             lists = "lists of structs, " if is_chat else ""
             find_remedy = name_messages if _is_list_of_structs(type_) else correct_column
-            raise ConfigError(
-                where=path,
-                expected=f"a column {text!r} of {lists}strings or UTF-8 bytes",
-                found=f"{type_}",
-                remedy=find_remedy(config, text),
-            )
+            expected = f"a column {text!r} of {lists}strings or UTF-8 bytes"
+            remedy = find_remedy(config, text)
+            raise ConfigError(where=path, expected=expected, found=f"{type_}", remedy=remedy)
         found.append(column)
     return found
 
@@ -186,12 +183,9 @@ def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list
 def check_single(name: str, names: list[str], path: Path) -> None:
     """Raise ConfigError if several columns have that name."""
     if (number := names.count(name)) > 1:
-        raise ConfigError(
-            where=path,
-            expected=f"one column {name!r}",
-            found=f"{number} of them",
-            remedy="rename all but one of them in the file",
-        )
+        expected = f"one column {name!r}"
+        remedy = "rename all but one of them in the file"
+        raise ConfigError(where=path, expected=expected, found=f"{number} of them", remedy=remedy)
 
 
 def missing_column_error(
@@ -258,12 +252,10 @@ def undamaged(path: Path) -> Iterator[None]:
     except (TokflowError, MemoryError):
         raise
     except pa.ArrowNotImplementedError as error:
-        raise BadContentError(
-            where=path,
-            expected=f"what pyarrow {pa.__version__} can read",
-            found=str(error),
-            remedy="write the file again with other types or encodings",
-        ) from error
+        expected = f"what pyarrow {pa.__version__} can read"
+        found = str(error)
+        remedy = "write the file again with other types or encodings"
+        raise BadContentError(where=path, expected=expected, found=found, remedy=remedy) from error
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise  # of the disk

@@ -336,12 +336,9 @@ def _header(records: Records, dialect: Dialect, path: Path, config: DocumentsCon
             found = _open_quotes(first, dialect)[1] if is_open else "too large a record"
         except ValueError as error:
             found = str(error)
-    raise BadContentError(
-        where=f"{path}, line {line}",
-        expected=_A_HEADER,
-        found=found,
-        remedy="put the header back, or remove the file",
-    )
+    where = f"{path}, line {line}"
+    remedy = "put the header back, or remove the file"
+    raise BadContentError(where=where, expected=_A_HEADER, found=found, remedy=remedy)
 
 
 def _likely_delimiter(header: bytes, dialect: Dialect) -> bytes:
@@ -352,12 +349,10 @@ def _likely_delimiter(header: bytes, dialect: Dialect) -> bytes:
 
 def _delimiter_error(path: Path, likely: bytes, found: str, dialect: Dialect) -> ConfigError:
     name, used = (repr(of.decode()).replace("'", '"') for of in (likely, dialect.delimiter))
-    return ConfigError(
-        where=f"{path}, line 1",
-        expected=f"fields between {used}",
-        found=f"{found} {name}",
-        remedy=f"set documents.delimiter to {name}, or to {used} if that is right",
-    )
+    where = f"{path}, line 1"
+    expected = f"fields between {used}"
+    remedy = f"set documents.delimiter to {name}, or to {used} if that is right"
+    return ConfigError(where=where, expected=expected, found=f"{found} {name}", remedy=remedy)
 
 
 def _indices(header: list[str], config: DocumentsConfig, path: Path) -> list[int | None]:

@@ -127,14 +127,12 @@ def check_columns(path: Path, config: DocumentsConfig) -> None:
         if values and not (is_text and all(map(are_messages, values))):
             continue
         fields = ", ".join(map(repr, dict.fromkeys(key for record in objects for key in record)))
-        raise ConfigError(
-            where=path,
-            expected=f"records with {'text' if is_text else 'a field'} in {text!r}",
-            found="chats" if values else f"the fields {fields}",
-            remedy=name_messages(config, text)
-            if values
-            else correct_column(config, text, unit="field"),
+        expected = f"records with {'text' if is_text else 'a field'} in {text!r}"
+        found = "chats" if values else f"the fields {fields}"
+        remedy = (
+            name_messages(config, text) if values else correct_column(config, text, unit="field")
         )
+        raise ConfigError(where=path, expected=expected, found=found, remedy=remedy)
 
 
 def _records(path: Path, config: DocumentsConfig) -> Iterator[Any]:

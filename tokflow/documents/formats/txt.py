@@ -287,12 +287,10 @@ def cut_records(
     blocks = chain([start], blocks) if start else blocks
     refuse_other_kinds(text, path, expected="JSON")
     if _OBJECT_OF_LINES.match(text):
-        raise BadContentError(
-            where=path,
-            expected="JSON lines, or one array of records",
-            found="an object over several lines",
-            remedy="write each record on a line of its own, or all in one array",
-        )
+        expected = "JSON lines, or one array of records"
+        found = "an object over several lines"
+        remedy = "write each record on a line of its own, or all in one array"
+        raise BadContentError(where=path, expected=expected, found=found, remedy=remedy)
     if _START_OF_ARRAY.match(text) and not _LINE_BEFORE_OTHERS.match(text):
         return _elements(blocks, path, max_bytes, byte_offset)
     return cut(
@@ -367,12 +365,10 @@ def _find_elements(
 
 
 def _not_whole(path: Path, line: int, found: str) -> BadContentError:
-    return BadContentError(
-        where=f"{path}, line {line:,}",
-        expected="one JSON array from the beginning of the file to its end",
-        found=found,
-        remedy="download or make the file again",
-    )
+    where = f"{path}, line {line:,}"
+    expected = "one JSON array from the beginning of the file to its end"
+    remedy = "download or make the file again"
+    return BadContentError(where=where, expected=expected, found=found, remedy=remedy)
 
 
 def _end_of_element(held: str, start: int) -> int:

@@ -282,13 +282,14 @@ def open_template(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Ch
     if documents.chat_date is not None:
         template = with_date(template, date.fromisoformat(documents.chat_date))
     if changing := CHANGING.search(template):
-        raise ConfigError(
-            where="documents.chat_template",
-            expected="a template that gives the same text each time",
-            found=repr(changing.group()),
-            remedy="set documents.chat_date to the day that it is to write, as 2026-01-31, or "
-            "documents.chat_template to a .jinja file with a fixed text in its place",
+        where = "documents.chat_template"
+        expected = "a template that gives the same text each time"
+        found = repr(changing.group())
+        remedy = (
+            "set documents.chat_date to the day that it is to write, as 2026-01-31, or "
+            "documents.chat_template to a .jinja file with a fixed text in its place"
         )
+        raise ConfigError(where=where, expected=expected, found=found, remedy=remedy)
     return ChatTemplate(template, names, kwargs=documents.chat_template_kwargs)
 
 

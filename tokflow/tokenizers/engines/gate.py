@@ -138,12 +138,10 @@ def open_engine(
         reason = f"equal to {reference.name} on {len(strings):,} awkward strings"
         return GatedEngine(engine=fast, reference=reference, reason=reason)
     if choice == "gigatoken":
-        raise TokenizerError(
-            where="tokenizer.engine: gigatoken",
-            expected=f"the tokens of {reference.name}",
-            found=difference,
-            remedy="set tokenizer.engine: auto to use the reference where they differ",
-        )
+        where = "tokenizer.engine: gigatoken"
+        expected = f"the tokens of {reference.name}"
+        remedy = "set tokenizer.engine: auto to use the reference where they differ"
+        raise TokenizerError(where=where, expected=expected, found=difference, remedy=remedy)
     return GatedEngine(engine=reference, reason=difference)
 
 

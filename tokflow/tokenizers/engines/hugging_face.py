@@ -48,12 +48,10 @@ def is_version_1() -> bool:
 
 def not_in_version_1(what: str) -> TokenizerError:
     """Return the error that 1.0 does not do something."""
-    return TokenizerError(
-        where="tokenizers 1.0",
-        expected=f"a version of the library that {what}",
-        found="one that does not, as from 1.0 on",
-        remedy="install tokenizers 0.23, or use a tokenizer that needs no such thing",
-    )
+    expected = f"a version of the library that {what}"
+    found = "one that does not, as from 1.0 on"
+    remedy = "install tokenizers 0.23, or use a tokenizer that needs no such thing"
+    return TokenizerError(where="tokenizers 1.0", expected=expected, found=found, remedy=remedy)
 
 
 class TokenizersEngine:
@@ -261,12 +259,10 @@ def load_pretrained(folder: Path, *, trust_remote_code: bool) -> Any:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
-        raise TokenizerError(
-            where=folder,
-            expected="transformers, for this tokenizer has no tokenizer.json that is enough",
-            found=str(error),
-            remedy="install transformers, which needs tokenizers below 1.0",
-        ) from error
+        expected = "transformers, for this tokenizer has no tokenizer.json that is enough"
+        found = str(error)
+        remedy = "install transformers, which needs tokenizers below 1.0"
+        raise TokenizerError(where=folder, expected=expected, found=found, remedy=remedy) from error
 
     # sentencepiece 0.2.3 brings code along that needs protobuf 7; transformers the same for any
     # version from 4 on, by which SentencePiece models are read.
@@ -312,14 +308,14 @@ def _check_code(folder: Path, *, trust_remote_code: bool) -> None:
     Raises: UntrustedCodeError, CorruptOutputError.
     """
     if not trust_remote_code:
-        raise UntrustedCodeError(
-            where=folder,
-            expected="consent to run the Python code that is in this tokenizer's folder, "
-            "with your rights",
-            found="none",
-            remedy="read that code, and if you want to run it set tokenizer.trust_remote_code: "
-            "true in the dataset's YAML, or give --trust-remote-code where a path is named",
+        expected = (
+            "consent to run the Python code that is in this tokenizer's folder, with your rights"
         )
+        remedy = (
+            "read that code, and if you want to run it set tokenizer.trust_remote_code: true "
+            "in the dataset's YAML, or give --trust-remote-code where a path is named"
+        )
+        raise UntrustedCodeError(where=folder, expected=expected, found="none", remedy=remedy)
     manifest = read_manifest(folder)
     check_content(manifest, folder)
     if checksums(folder) != manifest.files:
