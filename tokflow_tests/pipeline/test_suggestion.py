@@ -85,22 +85,19 @@ def test_no_more_is_read_than_it_takes(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("text", "documents"),
     [
-        ("a\nb\n", {"document_per": "file"}),
+        ("a\n", {"document_per": "file"}),
+        ("a\nb\n" * 9, {"document_per": "line"}),
         ("a\n<|endoftext|>\nb", {"document_per": "separator", "separator": "<|endoftext|>\n"}),
         ("a<|endoftext|>b", {"document_per": "separator", "separator": "<|endoftext|>"}),
     ],
 )
-def test_documents_of_a_txt_file(tmp_path: Path, text: str, documents: dict[str, str]):
+def test_documents_of_a_txt_file(
+    text: str, documents: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(suggestion, "LARGE_TXT_BYTES", 30)
     (tmp_path / "a.txt").write_text(text)
 
     assert suggest([f"{tmp_path}/a.txt"]).documents == documents
-
-
-def test_a_large_txt_file_is_one_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(suggestion, "LARGE_TXT_BYTES", 3)
-    (tmp_path / "a.txt").write_text("a\nb\n")
-
-    assert suggest([f"{tmp_path}/a.txt"]).documents == {"document_per": "line"}
 
 
 def test_delimiter_and_encoding_of_a_csv_are_suggested(tmp_path: Path):
