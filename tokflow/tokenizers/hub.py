@@ -242,12 +242,9 @@ def facts_of_model_file(folder: Path, config: tokenizer.TokenizerConfig) -> voca
         )
     puts_space = any(piece.startswith(SPACE) for piece in processor.encode("x", out_type=str)[:1])
     if vocabulary.special_fields(folder).get("add_prefix_space") is False and puts_space:
-        raise refused_name(
-            config.name,
-            "add_prefix_space as the SentencePiece model has it, or a tokenizer.json",
-            "false in tokenizer_config.json, where the model puts a space before a text",
-            _SAVE_BY_ITS_OWN,
-        )
+        expected = "add_prefix_space as the SentencePiece model has it, or a tokenizer.json"
+        found = "false in tokenizer_config.json, where the model puts a space before a text"
+        raise refused_name(config.name, expected, found, _SAVE_BY_ITS_OWN)
     path.rename(folder / MODEL_NAME)
     return vocabulary.facts_of_sentencepiece(folder)
 
@@ -277,12 +274,8 @@ def _facts_of_ranks(
     try:
         ranks = tokenizer.read_ranks(path)
     except ValueError as error:
-        raise refused_name(
-            name,
-            f"{path.name} to hold base64 of a token and its rank in each line",
-            str(error),
-            "copy it anew",
-        ) from error
+        expected = f"{path.name} to hold base64 of a token and its rank in each line"
+        raise refused_name(name, expected, str(error), "copy it anew") from error
     beside = [
         (token, id_)
         for token, id_, _ in vocabulary.listed_tokens(folder)

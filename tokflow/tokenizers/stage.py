@@ -258,12 +258,9 @@ def _make_tiktoken(source: TokenizerSource, folder: Path) -> vocabulary.Facts:
                 found=repr(name),
                 remedy=nearest(name, known) or "name one of them",
             ) from error
-        raise hub.refused_name(
-            name,
-            "its files on the network or in TIKTOKEN_CACHE_DIR",
-            vocabulary.shown(error),
-            "fetch them once where there is a network; later runs use the copy in the store",
-        ) from error
+        expected = "its files on the network or in TIKTOKEN_CACHE_DIR"
+        remedy = "fetch them once where there is a network; later runs use the copy in the store"
+        raise hub.refused_name(name, expected, vocabulary.shown(error), remedy) from error
     tokenizer.write_encoding(
         folder,
         encoding._mergeable_ranks,

@@ -41,11 +41,11 @@ def as_table(made: Callable[[list[str]], pa.Table]) -> Callable[[list[str], Path
 
 
 def column_of(type_: pa.DataType) -> Callable[[list[str], Path], None]:
-    return as_table(
-        lambda texts: pa.table(
-            {"id": range(len(texts)), "text": pa.array(texts, pa.string()).cast(type_)}
-        )
-    )
+    def made(texts: list[str]) -> pa.Table:
+        column = pa.array(texts, pa.string()).cast(type_)
+        return pa.table({"id": range(len(texts)), "text": column})
+
+    return as_table(made)
 
 
 def nested(texts: list[str]) -> pa.Table:

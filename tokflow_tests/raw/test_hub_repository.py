@@ -236,11 +236,8 @@ def test_of_a_large_file_no_more_is_fetched_than_is_read_and_the_hub_tells_its_s
     pq.write_table(pa.table({"text": texts}), sink, row_group_size=500)
     hub.push("team/large", {"train.parquet": sink.getvalue()})
     hub.push("team/plain", {"train.txt": b"x" * 10**7})  # which git keeps itself
-    sources = [
-        source
-        for name in ("large", "plain")
-        for source in listed(files=f"hf://datasets/team/{name}").sources.values()
-    ]
+    names = [f"hf://datasets/team/{name}" for name in ("large", "plain")]
+    sources = [source for name in names for source in listed(files=name).sources.values()]
 
     raw = read_raw_files(sources, store=tmp_path, as_read=True)
 

@@ -80,10 +80,8 @@ def test_keys_begin_below_the_folder_that_the_fixed_parts_of_all_patterns_share(
 def test_a_file_that_two_patterns_match_is_listed_once(tmp_path: Path):
     make_files(tmp_path, "a.txt", "b.txt")
 
-    assert keys(tmp_path, "*.txt", "a.txt", f"{tmp_path}/a*", f"file://{tmp_path}/a.txt") == [
-        "a.txt",
-        "b.txt",
-    ]
+    found = keys(tmp_path, "*.txt", "a.txt", f"{tmp_path}/a*", f"file://{tmp_path}/a.txt")
+    assert found == ["a.txt", "b.txt"]
 
 
 def test_links_are_followed_and_a_link_to_a_folder_above_ends_there(tmp_path: Path):
@@ -299,12 +297,10 @@ def test_links_in_such_a_folder_are_read_if_they_lead_to_files_and_else_told(tmp
     files = ["x.parquet/a.parquet", "x.parquet/e.parquet"]
 
     assert list(listing(tmp_path, "raw/*").sources) == files
-    assert left_out(tmp_path, "raw/*") == {
-        "raw/x.parquet/again": "a link to a folder",
-        "raw/x.parquet/c.parquet": "a link that leads nowhere",
-        "raw/x.parquet/disk": "a link to a folder",
-        "raw/x.parquet/up": "a link to a folder",
-    }
+    to_folders = [f"raw/x.parquet/{name}" for name in ("again", "disk", "up")]
+    told = dict.fromkeys(to_folders, "a link to a folder")
+    told["raw/x.parquet/c.parquet"] = "a link that leads nowhere"
+    assert left_out(tmp_path, "raw/*") == told
     (tmp_path / "raw/x.parquet/c.parquet").unlink()  # no name that ** matches may lead nowhere
     (tmp_path / "raw/x.parquet/_d").unlink()
     assert list(listing(tmp_path, "raw/**").sources) == files
@@ -323,12 +319,9 @@ def test_whatever_else_a_pattern_matches_is_told(tmp_path: Path):
     os.mkfifo(tmp_path / "raw/pipe")
     os.mknod(tmp_path / "raw/socket", stat.S_IFSOCK)
 
-    assert left_out(tmp_path, "raw/*") == {
-        "raw/pipe": "a fifo",
-        "raw/socket": "a socket",
-        "raw/sub": "a folder",
-        "raw/x.parquet": "a folder without a parquet file",
-    }
+    told = {"raw/pipe": "a fifo", "raw/socket": "a socket", "raw/sub": "a folder"}
+    told["raw/x.parquet"] = "a folder without a parquet file"
+    assert left_out(tmp_path, "raw/*") == told
 
 
 @pytest.mark.parametrize("pattern", ["raw/*/*.txt", "raw/**/*.txt"])

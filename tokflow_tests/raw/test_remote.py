@@ -142,11 +142,8 @@ def test_a_remote_file_is_a_complete_copy_in_the_store(server: Server, tmp_path:
     assert server.requests == ["HEAD", "GET", "HEAD"]
     assert calls == [(10_000, 10_000)]  # it is not read again to be hashed
     manifest = read_manifest(raw.path.parent)
-    assert (manifest.recipe.stage, manifest.dataset, manifest.partition) == (
-        "raw",
-        "shakespeare",
-        "en/a.txt",
-    )
+    of = manifest.recipe.stage, manifest.dataset, manifest.partition
+    assert of == ("raw", "shakespeare", "en/a.txt")
     assert (manifest.recipe.fingerprint, manifest.recipe.parents) == (SHA256, {"content": SHA256})
     assert dict(manifest.counts) == {"num_bytes": 10_000}
     assert broken_files(raw.path.parent, manifest) == []

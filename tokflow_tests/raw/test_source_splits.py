@@ -243,10 +243,8 @@ def test_a_saved_dataset_is_read_from_the_files_that_it_names(tmp_path: Path):
 
     listing = listed(tmp_path)
 
-    assert splits_of(listing) == {
-        "data-00000-of-00002.arrow": "validation",
-        "data-00001-of-00002.arrow": "validation",
-    }
+    named = [f"data-0000{number}-of-00002.arrow" for number in range(2)]
+    assert splits_of(listing) == dict.fromkeys(named, "validation")
     texts = [texts_of(Path(source.url)) for source in listing.sources.values()]
     assert texts == [["a", "c"], ["b"]]
     assert [(left.path, left.found) for left in listing.left_out] == [
@@ -258,10 +256,8 @@ def test_a_saved_dict_has_a_folder_for_each_split(tmp_path: Path):
     save_splits(tmp_path / "saved")
     of_train = {"train/data-00000-of-00001.arrow": "train"}
 
-    assert splits_of(listed(tmp_path)) == {
-        **of_train,
-        "unsupervised/data-00000-of-00001.arrow": "unsupervised",
-    }
+    other = {"unsupervised/data-00000-of-00001.arrow": "unsupervised"}
+    assert splits_of(listed(tmp_path)) == {**of_train, **other}
     assert splits_of(listed(tmp_path, split="train")) == of_train
     assert splits_of(listed(tmp_path, files="saved/train/")) == {
         "data-00000-of-00001.arrow": "train"
@@ -304,10 +300,8 @@ def test_the_order_of_patterns_decides_no_split(tmp_path: Path):
 
     for other in ("imdb/train/0.jsonl", "imdb/train/*", "imdb/**"):
         for files in (["imdb", other], [other, "imdb"]):
-            assert splits_of(listed(tmp_path, files=files)) == {
-                "test/0.jsonl": "test",
-                "train/0.jsonl": "train",
-            }
+            found = splits_of(listed(tmp_path, files=files))
+            assert found == {"test/0.jsonl": "test", "train/0.jsonl": "train"}
     for files in (["imdb", "imdb/test"], ["imdb/test", "imdb"]):  # all is `train` in the latter
         assert "found 'test/0.jsonl' of" in refused(ConfigError, tmp_path, files=files)
 

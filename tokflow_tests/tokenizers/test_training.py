@@ -46,12 +46,9 @@ def test_the_number_of_threads_does_not_matter(tmp_path: Path):
         "Path(sys.argv[2]).write_text(repr(_find_merges((Path(sys.argv[1]), 344, 'gpt2'), None)))"
     )
 
-    subprocess.run(
-        [sys.executable, "-c", program, str(text), str(made)],
-        env={**os.environ, "RAYON_NUM_THREADS": "1"},
-        cwd=Path(__file__).parents[2],
-        check=True,
-    )
+    command = [sys.executable, "-c", program, str(text), str(made)]
+    env = {**os.environ, "RAYON_NUM_THREADS": "1"}
+    subprocess.run(command, env=env, cwd=Path(__file__).parents[2], check=True)
 
     assert made.read_text() == repr(training._train(text, 344, "gpt2"))
     assert made.read_text().count("), (") == 343
@@ -136,11 +133,8 @@ def test_a_special_token_that_is_also_made_from_the_text_is_an_error(tmp_path: P
 
 def test_a_file_that_is_not_the_one_that_was_hashed_trains_nothing(tmp_path: Path):
     (tmp_path / "a.jsonl").write_text('{"text": "one two one two"}\n')
-    attributes = {
-        "name": "small",
-        "raw": {"files": ["a.jsonl"]},
-        "tokenizer": {"kind": "trained", "vocab_size": 300},
-    }
+    trained = {"kind": "trained", "vocab_size": 300}
+    attributes = {"name": "small", "raw": {"files": ["a.jsonl"]}, "tokenizer": trained}
     graph = graph_of(make_dataset(attributes, base=tmp_path, where="test"))
     graph.raw_file("a.jsonl")
     (tmp_path / "a.jsonl").write_text('{"text": "quite another text"}\n')

@@ -52,11 +52,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def dataset_in(folder: Path, **attributes: Any) -> Dataset:
-    return declare(
-        folder,
-        {"a.jsonl": TEXTS, "b.jsonl": ["short"]},
-        **{"split": SPLIT, "exports": ["bin"], **attributes},
-    )
+    files = {"a.jsonl": TEXTS, "b.jsonl": ["short"]}
+    return declare(folder, files, **{"split": SPLIT, "exports": ["bin"], **attributes})
 
 
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,13 +182,8 @@ def test_a_huge_document_takes_memory_in_proportion_to_its_size(
     path = tmp_path / f"document{suffix}"
     write_document(path, num_bytes)
 
-    run = subprocess.run(
-        [sys.executable, "-c", MEASURED, path, json.dumps(tokenizer), tmp_path / "store"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    command = [sys.executable, "-c", MEASURED, path, json.dumps(tokenizer), tmp_path / "store"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
 
     assert run.returncode == 0, run.stderr
     num_tokens, peak_bytes = json.loads(run.stdout)

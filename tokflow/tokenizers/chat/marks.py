@@ -390,8 +390,5 @@ class Marker:
 
 def _not_copied(found: str) -> BadChatError:
     """Return the error of a template in whose text the words of messages cannot be told."""
-    return BadChatError(
-        "a chat template that copies what the messages say",
-        found,
-        "change what it measures, cuts or compares in the messages, or the template",
-    )
+    remedy = "change what it measures, cuts or compares in the messages, or the template"
+    return BadChatError("a chat template that copies what the messages say", found, remedy)

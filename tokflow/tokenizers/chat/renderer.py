@@ -299,11 +299,9 @@ def _is_asked_for(message: Message, index: int) -> bool | None:
     for name, value in asked.items():
         types, expected = _ASKING[name]
         if not isinstance(value, types) or value not in (0, 1):
-            raise BadChatError(
-                f"{expected} as `{name}` of message {index}",
-                repr(value)[:60],
-                "select messages with `train`: tokens have a loss or none, and no other weight",
-            )
+            found = repr(value)[:60]
+            remedy = "select messages with `train`: tokens have a loss or none, and no other weight"
+            raise BadChatError(f"{expected} as `{name}` of message {index}", found, remedy)
     if message["role"] != "assistant":  # which a weight of 1 does not make the model say
         asked = {name: value for name, value in asked.items() if name == "train" or not value}
     values = {bool(value) for value in asked.values()}

@@ -59,13 +59,10 @@ def as_lines(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def as_json_texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str | None]]:
-    return [
-        {
-            of: value if isinstance(value, str | None) else json.dumps(value)
-            for of, value in row.items()
-        }
-        for row in rows
-    ]
+    def text(value: Any) -> str | None:
+        return value if isinstance(value, str | None) else json.dumps(value)
+
+    return [{name: text(value) for name, value in row.items()} for row in rows]
 
 
 def write_csv(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -221,10 +218,8 @@ def test_each_role_of_sharegpt_is_one_of_messages(role: str):
 def test_a_function_call_of_sharegpt_is_one_message_with_its_calls(num_calls: int, as_text: bool):
     call = CALL["function"]
     value: Any = [call] * num_calls if num_calls else call
-    record = {
-        "c": [{"from": "function_call", "value": json.dumps(value) if as_text else value}],
-        "tools": json.dumps([WEATHER]),
-    }
+    said = {"from": "function_call", "value": json.dumps(value) if as_text else value}
+    record = {"c": [said], "tools": json.dumps([WEATHER])}
 
     found = chat_of(record, messages="c", tools="tools", chat_format="sharegpt")
 

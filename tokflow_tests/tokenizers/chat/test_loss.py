@@ -48,10 +48,8 @@ def test_a_message_says_itself_whether_it_is_supervised(no: Any, yes: Any):
     messages = [user("u"), assistant("a", **no), user("v"), assistant("b", **yes)]
 
     assert supervised(messages) == [f"b{END}"]
-    assert supervised([user("u"), assistant("a", train=True), *messages[2:]], loss="last") == [
-        f"a{END}",
-        f"b{END}",
-    ]
+    asked = [user("u"), assistant("a", train=True), *messages[2:]]
+    assert supervised(asked, loss="last") == [f"a{END}", f"b{END}"]
 
 
 def test_words_of_a_user_or_a_tool_are_supervised_if_they_ask_for_it():

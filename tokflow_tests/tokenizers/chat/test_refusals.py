@@ -167,21 +167,16 @@ def test_where_a_template_comes_from(tmp_path: Path):
 
 def test_the_text_of_a_template_file_is_what_decides_the_tokens(tmp_path: Path):
     write_chats(tmp_path / "raw/chats.jsonl", CHATS)
+
+    def fingerprint(template: str) -> str:
+        dataset = chat_dataset(tmp_path, None, documents={"chat_template": template})
+        return tokenize(dataset).manifest.recipe.fingerprint
+
     path = tmp_path / "mine.jinja"
     path.write_text(PLAIN)
-    by_file = chat_dataset(tmp_path, None, documents={"chat_template": "mine.jinja"})
-    by_text = chat_dataset(tmp_path, None, documents={"chat_template": PLAIN})
-
-    assert (
-        tokenize(by_file).manifest.recipe.fingerprint
-        == tokenize(by_text).manifest.recipe.fingerprint
-    )
+    assert fingerprint("mine.jinja") == fingerprint(PLAIN)
     path.write_text(MARKED)
-    changed = chat_dataset(tmp_path, None, documents={"chat_template": "mine.jinja"})
-    assert (
-        tokenize(changed).manifest.recipe.fingerprint
-        != tokenize(by_text).manifest.recipe.fingerprint
-    )
+    assert fingerprint("mine.jinja") != fingerprint(PLAIN)
     with pytest.raises(ConfigError, match=r"none\.jinja.*No such file"):
         chat_dataset(tmp_path, None, documents={"chat_template": "none.jinja"})
 

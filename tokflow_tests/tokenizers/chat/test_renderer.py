@@ -207,10 +207,8 @@ def test_an_eos_that_is_added_is_supervised_where_the_assistant_speaks_last(tmp_
     library = tokenizers.Tokenizer.from_str(byte_level_json())
     a, b, c, space = (library.token_to_id(name) for name in ("a", "b", "c", "Ġ"))
     shard = tokenize(dataset)
-    assert documents_of(shard) == [
-        ([a, space, b, space, 1], [0, 0, 1, 0, 1]),
-        ([c, space, 1], [0, 0, 0]),
-    ]
+    answered = [a, space, b, space, 1], [0, 0, 1, 0, 1]
+    assert documents_of(shard) == [answered, ([c, space, 1], [0, 0, 0])]
     assert shard.manifest.counts["num_eos_in_text"] == 0
 
 
@@ -225,13 +223,9 @@ def test_of_a_prompt_and_its_completion_only_the_latter_is_supervised(suffix: st
 
     shard = tokenize(dataset)
 
-    assert documents_of(shard) == [
-        (
-            [*prompt.encode(), *completion.encode(), 256],
-            [0] * len(prompt.encode()) + [1] * len(completion.encode()) + [1],
-        )
-        for prompt, completion in pairs
-    ]
+    for (prompt, completion), (ids, mask) in zip(pairs, documents_of(shard), strict=True):
+        assert ids == [*prompt.encode(), *completion.encode(), 256]
+        assert mask == [0] * len(prompt.encode()) + [1] * (len(completion.encode()) + 1)
     assert shard.manifest.counts["num_loss_tokens"] == 5 + 9 + 3
     assert not [v.problems for v in verify_dataset(dataset) if "tokens" in v.name and v.problems]
 
@@ -279,12 +273,9 @@ def test_the_template_gets_tools_and_kwargs_as_transformers_passes_them(tmp_path
     shard = tokenize(made)
     for (ids, _), row in zip(documents_of(shard), rows, strict=True):
         given = row.get("tools")
-        expected = template.apply_chat_template(
-            row["messages"],
-            tools=json.loads(given) if isinstance(given, str) else given,
-            tokenize=False,
-            **{**fields["chat_template_kwargs"], **(row.get("kwargs") or {})},
-        )
+        given = json.loads(given) if isinstance(given, str) else given
+        how = {**fields["chat_template_kwargs"], **(row.get("kwargs") or {}), "tokenize": False}
+        expected = template.apply_chat_template(row["messages"], tools=given, **how)
         assert library.decode(ids, skip_special_tokens=False) == expected
     assert shard.manifest.counts["num_special_tokens_in_text"] == 1
 
@@ -337,10 +328,8 @@ def test_generation_blocks_are_compared_with_what_the_model_has_to_emit(
 
 def test_generation_blocks_of_the_first_100_chats_of_a_file_are_compared(tmp_path: Path):
     prompt = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-    template = (
-        MARKED.replace("+ eos_token }}{% endgeneration %}", "}}{% endgeneration %}{{ eos_token }}")
-        + prompt
-    )
+    inside, outside = "+ eos_token }}{% endgeneration %}", "}}{% endgeneration %}{{ eos_token }}"
+    template = MARKED.replace(inside, outside) + prompt
     shard = tokenize(chat_dataset(tmp_path, [chat("a", "b")] * 103, template=template))
 
     assert shard.manifest.counts["num_blocks_with_less"] == 100

@@ -342,10 +342,8 @@ def test_steps_that_are_no_patterns_have_no_wider_rule(tmp_path: Path):
         narrow = find_cut_rule(made_of(fields, tmp_path), in_text="ordinary")
 
         assert narrow in (chunks.NARROW, chunks.DROPPING)
-        assert (
-            find_cut_rule(made_tokenizer(tmp_path), in_text="ordinary", widest=chunks.NEAR)
-            is narrow
-        )
+        made = made_tokenizer(tmp_path)
+        assert find_cut_rule(made, in_text="ordinary", widest=chunks.NEAR) is narrow
 
 
 def test_bytes_may_be_cut_between_any_two_characters(tmp_path: Path):
