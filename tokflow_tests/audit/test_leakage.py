@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tokflow.audit.checks import find_shared_texts
 from tokflow.pipeline.mixture import graph_of
 from tokflow.split import Split
@@ -21,16 +23,19 @@ def splits(
     return [graph.open_split(key) for key in graph.sources]
 
 
-def test_a_text_in_two_parts_of_one_file_is_found_with_its_place(tmp_path: Path):
-    found = find_shared_texts(splits(tmp_path, {"a.jsonl": ["x", LICENCE, "y", LICENCE]}))
+@pytest.mark.parametrize(
+    ("files", "place"),
+    [
+        ({"a.jsonl": ["x", LICENCE, "y", LICENCE]}, "a.jsonl:3"),
+        ({"a.jsonl": [LICENCE], "b.jsonl": ["x", "y", LICENCE]}, "b.jsonl:2"),
+    ],
+)
+def test_a_text_in_two_parts_is_found_with_its_place(
+    files: dict[str, list[str]], place: str, tmp_path: Path
+):
+    found = find_shared_texts(splits(tmp_path, files))
 
-    assert found == ["train and validation: expected no text in both, found 1, such as a.jsonl:3"]
-
-
-def test_a_text_in_two_parts_of_two_files_is_found(tmp_path: Path):
-    files = {"a.jsonl": [LICENCE], "b.jsonl": ["x", "y", LICENCE]}
-
-    assert "found 1, such as b.jsonl:2" in find_shared_texts(splits(tmp_path, files))[0]
+    assert found == [f"train and validation: expected no text in both, found 1, such as {place}"]
 
 
 def test_short_texts_are_equal_by_chance(tmp_path: Path):

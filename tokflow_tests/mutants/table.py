@@ -305,7 +305,7 @@ parents decide no fingerprint
 a verdict that cannot be read is none
     - return f"{path} cannot be read"
     + return None
-    test_a_verdict_that_cannot_be_read_is_one
+    test_a_verdict_names_what_it_is_of_and_counts_even_where_it_cannot_be_read
 a manifest is put at a URL before its files
     - in_segments, equal = _in_segments(place, folder), equal_files(temporary, folder)
     + _commit(place, folder, data, temporary)

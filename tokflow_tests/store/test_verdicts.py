@@ -156,7 +156,7 @@ def test_gigatoken_by_force_fails_then_and_in_the_next_run(tmp_path: Path):
         )
 
 
-def test_the_verdict_names_engine_version_tokenizer_and_difference(tmp_path: Path):
+def test_a_verdict_names_what_it_is_of_and_counts_even_where_it_cannot_be_read(tmp_path: Path):
     write_texts(tmp_path / "one" / "a.jsonl", ["strange"])
     dataset = declare(tmp_path)
 
@@ -171,14 +171,7 @@ def test_the_verdict_names_engine_version_tokenizer_and_difference(tmp_path: Pat
     assert verdict["tokenizer_fingerprint"] == tokenizer.fingerprint
     assert verdict["difference"] == tokenizer.verdict
     assert "'strange' became [101, 103, 110," in tokenizer.verdict
-
-
-def test_a_verdict_that_cannot_be_read_is_one(tmp_path: Path):
-    write_texts(tmp_path / "one" / "a.jsonl", ["strange"])
-    build(declare(tmp_path))
-    [path] = (tmp_path / "store" / ".verdicts").iterdir()
     path.write_text("")
-
     assert "cannot be read" in str(graph_of(declare(tmp_path)).tokenizer.verdict)
     assert build(declare(tmp_path)).num_new == 0
 
