@@ -138,6 +138,15 @@ def test_damage_after_a_check_is_found_and_found_again(dataset: Dataset):
     assert problems(dataset, "tokens", "accounting_closes") == []
 
 
+def test_the_check_of_an_export_names_the_shard_that_is_damaged(dataset: Dataset):
+    path = tokens_bin(dataset, "a.jsonl")
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+
+    [found] = problems(dataset, "export", "complete")
+
+    assert found.startswith(f"{path}: expected sha256 ")
+
+
 def test_the_check_of_a_few_files_leaves_that_of_all_known_also_of_two_with_one_content(
     dataset: Dataset,
 ):

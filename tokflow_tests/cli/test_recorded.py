@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+import socket
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ import pytest
 from typer.testing import Result
 
 from tokflow.cli.recorded import is_recorded, note_recorded
-from tokflow.components import recorded_build
+from tokflow.components import make_definitions, recorded_build
+from tokflow.components.instance import PROCESS_TAG
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.cli.commands import refused, run
 from tokflow_tests.cli.test_imports import BY_PARQUET, HEAVY, modules_of, other_formats
-from tokflow_tests.projects import declare_in, make_project
+from tokflow_tests.projects import declare_in, load_declared, make_project
 from tokflow_tests.tiny import FEW_TEXTS, SMALL, TEXTS, declare_small, write_raw, write_yaml
 
 
@@ -92,6 +95,28 @@ def test_where_nothing_is_to_do_dagster_is_not_imported(first_run: tuple[Path, P
     unneeded = HEAVY | BY_PARQUET | other_formats("bin")
     assert modules_of("run", "small") & unneeded == set()
     assert len(runs(home)) == before
+
+
+def test_a_run_records_what_was_built_without_dagster_and_ends_one_that_was_killed(
+    home: Path, project: Path
+):
+    dataset = load_declared("small")
+    build_dataset(dataset)
+    assert runs(home) == []
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        run_id = str(uuid.uuid4())
+        gone = f"{run_id} {socket.gethostname()} another-boot machine 1"
+        job = make_definitions(dataset).resolve_job_def("small_build")
+        started = dg.DagsterRunStatus.STARTED
+        instance.create_run_for_job(job, run_id=run_id, status=started, tags={PROCESS_TAG: gone})
+
+    result = run("run", "small")
+
+    # A run that takes seconds, on a busy machine, tells how far it is in lines before.
+    closing = result.stdout.splitlines()[-1]
+    assert closing.startswith("small: nothing to do: 8 outputs of 3 files ")
+    assert num_tokens_recorded(home) == len(TEXTS)
+    assert [of.status.value for of in runs(home)] == ["SUCCESS", "FAILURE"]
 
 
 def test_what_a_recheck_finds_is_a_problem_of_every_run_until_it_is_fixed(built: Path):

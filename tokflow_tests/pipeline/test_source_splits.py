@@ -59,6 +59,15 @@ def test_an_export_names_the_commit_and_inspect_shows_it(hub: Hub, tmp_path: Pat
     assert f"of the hub   team/texts at {commit}" in capsys.readouterr().out
 
 
+def test_groups_are_of_files_of_one_split(hub: Hub, tmp_path: Path):
+    hub.push("team/texts", {f"data/{of}-00001-of-00002.jsonl": b"" for of in ("test", "train")})
+
+    partitions = graph_of(declared(tmp_path, group=100)).partitions.values()
+
+    splits = [[source.source_split for source in sources] for sources in partitions]
+    assert splits == [["test"] * 2, ["train"] * 2]
+
+
 def test_the_sizes_that_the_hub_tells_are_planned_and_grouped_by(hub: Hub, tmp_path: Path):
     names = [f"data/train-0000{number}-of-00005.txt" for number in range(5)]
     hub.push("team/more", dict.fromkeys(names, b"x" * 1000))

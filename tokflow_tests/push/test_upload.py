@@ -91,11 +91,13 @@ def test_content_that_no_push_has_sent_is_refused_and_stays(
     assert tree(writable) == before
 
 
-def manifest_naming(*names: str, content: bytes = b"mine", of: str = "tiny") -> bytes:
-    """Return a manifest, with its own digest, of an earlier push of `tiny` as parquet."""
+def manifest_naming(
+    *names: str, content: bytes = b"mine", of: str = "tiny", form: str = "parquet"
+) -> bytes:
+    """Return a manifest, with its own digest, of an earlier push."""
     entry = {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     files = dict.fromkeys(names, entry)
-    return sealed({"dataset": of, "details": {"format": "parquet"}, "files": files})
+    return sealed({"dataset": of, "details": {"format": form}, "files": files})
 
 
 @pytest.mark.parametrize(
@@ -103,11 +105,12 @@ def manifest_naming(*names: str, content: bytes = b"mine", of: str = "tiny") -> 
     [
         (MANIFEST_NAME, b"[" * 100_000),
         (MANIFEST_NAME, manifest_naming(of="other")),
+        (MANIFEST_NAME, manifest_naming("mine.txt", form="bin")),
         (MANIFEST_NAME, manifest_naming("a/../../mine.txt")),
         (MANIFEST_NAME, manifest_naming()[:-2] + b" }"),
         (f"{UNFINISHED}/0.json", manifest_naming("../mine.txt")),
     ],
-    ids=["brackets", "another's", "around", "changed", "above, unfinished"],
+    ids=["brackets", "another's", "as another format", "around", "changed", "above, unfinished"],
 )
 def test_a_manifest_there_that_no_push_of_the_export_has_written_is_refused(
     place: str, data: bytes, writable: Hub, exports: dict[str, Path]
@@ -115,7 +118,7 @@ def test_a_manifest_there_that_no_push_of_the_export_has_written_is_refused(
     there = {"mine.txt": b"mine", f"rows/{place}": data}
     writable.push(NAME, there)
 
-    with pytest.raises(ConfigError, match=r"found (other, as parquet|a .* that is not of tokflow)"):
+    with pytest.raises(ConfigError, match=r"found (other, as|tiny, as bin|a .* that is not)"):
         push_export(exports["whole"], f"{URL}/rows")
 
     assert tree(writable) == there
