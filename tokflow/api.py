@@ -8,7 +8,7 @@ from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.results import Reporter
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw import escaped
-from tokflow.record.beside import write_cards
+from tokflow.record.export_card import write_cards
 from tokflow.store.stored_outputs import open_store
 from tokflow.tokenizers.tokenizer import fields_of_name
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokflow.shown import redacted, shown_text, stands_for_url
+from tokflow.formatting import redacted, shown_text, stands_for_url
 
 
 class TokflowError(Exception):

@@ -153,7 +153,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "none"))
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tokflow.raw.remote_version.FIRST_WAIT_SECONDS", 0.01)
     with serve_hub() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub

@@ -118,7 +118,7 @@ def quick(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
     clock = SimpleNamespace(sleep=lambda seconds: None, time=time.time, monotonic=time.monotonic)
     patch.setattr("huggingface_hub.utils._http.time", clock)
-    patch.setattr("tokflow.raw.remote.time", clock)
+    patch.setattr("tokflow.raw.remote_version.time", clock)
 
 
 class _Handler(QuietHandler):

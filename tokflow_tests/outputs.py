@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.exports import Part
 from tokflow.exports.stage import parts_of
+from tokflow.formatting import shown_text, stands_for_url
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import BuildResult
-from tokflow.shown import shown_text, stands_for_url
 from tokflow.store.listed_files import CROISSANT_NAME
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, read_manifest, sealed
 from tokflow.store.remote import Place

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from tokflow.cli.selection import select
+from tokflow.cli.options import select
 from tokflow.pipeline.dataset import Dataset
 
 PYPROJECT = '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "mine"\n'

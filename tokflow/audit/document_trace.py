@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from tokflow.attributes.config import DeclaredAttributes
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.found_documents import FoundDocument, dataset_named, find_documents, find_row
-from tokflow.audit.holders import Holder, Holders
 from tokflow.audit.step_trace import Sighting, Span, Training, sources_in
 from tokflow.audit.verify.excluded import exports_with, has_documents_of
+from tokflow.audit.whereabouts import Holder, Holders
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of

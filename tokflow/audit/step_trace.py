@@ -17,9 +17,9 @@ from tokflow.exports.columns import NO_LABEL
 from tokflow.loaders.mixed_samples import MixedSamples, mix
 from tokflow.loaders.orders import WINDOW
 from tokflow.loaders.position import Position, Steps, position_of, ranks_of
+from tokflow.loaders.row_sources import PackedRows
 from tokflow.loaders.rows import RandomWindows, Rows, RowSource, open_rows
 from tokflow.loaders.samples import Numbers, Samples, grouped
-from tokflow.loaders.sources import PackedRows
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import opened, output_at
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.documents import DocumentsConfig
-from tokflow.shown import clipped, printable
+from tokflow.formatting import clipped, printable
 from tokflow.tokenizers.chat import Chat
 from tokflow.tokenizers.chat.frames import Turn
 from tokflow.tokenizers.chat.marks import CharSpan

@@ -52,6 +52,6 @@ class _Warning(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        from tokflow.shown import printable, redacted
+        from tokflow.formatting import printable, redacted
 
         return printable(redacted(super().format(record)))

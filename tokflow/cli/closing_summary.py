@@ -16,6 +16,7 @@ from tokflow.errors import first_five
 from tokflow.exclusion.stage import EXCLUSION
 from tokflow.exports import Export
 from tokflow.exports.config import PRESETS
+from tokflow.formatting import counted, duration, size
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import (
     describe,
@@ -32,7 +33,6 @@ from tokflow.pipeline.mixture import mixture_rows_of
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import BuildResult, StageResult
 from tokflow.selection.stage import SELECTION
-from tokflow.shown import counted, duration, size
 from tokflow.split import NOT_IN_STRATA
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.rule import NOT_TAKEN

@@ -7,12 +7,11 @@ import typer
 
 from tokflow.audit.differences import compare
 from tokflow.audit.sides import Side, side_of, side_of_dataset
-from tokflow.cli.options import Json, ProjectFolder, StoreName
-from tokflow.cli.selection import select
+from tokflow.cli.options import Json, ProjectFolder, StoreName, select
 from tokflow.cli.terminal import FAILED, print_json, print_styled, print_table
 from tokflow.errors import ConfigError, explained, first_five
+from tokflow.formatting import clipped, counted
 from tokflow.pipeline.declared import list_declared
-from tokflow.shown import clipped, counted
 
 WIDTH = 40
 """Characters of a value in a table."""

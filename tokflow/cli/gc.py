@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from tokflow.cli.options import Configs, Json, Names, ProjectFolder, StoreName
-from tokflow.cli.selection import select
+from tokflow.cli.options import Configs, Json, Names, ProjectFolder, StoreName, select
 from tokflow.cli.terminal import print_json, print_styled
+from tokflow.formatting import counted, size
 from tokflow.pipeline.gc import drop, find_garbage, num_spare_bytes, remove_all, spare_tokens
 from tokflow.pipeline.mixture import graph_of
-from tokflow.shown import counted, size
 
 Yes = Annotated[
     bool, typer.Option("--yes", help="Remove what is listed; without it nothing is removed.")

@@ -20,6 +20,7 @@ from tokflow.cli.terminal import (
     shown_path,
 )
 from tokflow.errors import ConfigError, TokflowError, shortened
+from tokflow.formatting import counted, printable, redact, size
 from tokflow.pipeline.dataset import DEFAULT_STORE
 from tokflow.pipeline.declared import YAML_NAMES, load_datasets
 from tokflow.pipeline.mixture import graph_of
@@ -29,7 +30,6 @@ from tokflow.pipeline.run import make_output
 from tokflow.pipeline.suggestion import Suggestion, suggest
 from tokflow.pipeline.yaml_writer import check_new, dataset_yaml
 from tokflow.raw.globs import has_wildcard
-from tokflow.shown import counted, printable, redact, size
 from tokflow.store.config import expanded
 from tokflow.store.store import Store
 from tokflow.store.urls import is_url

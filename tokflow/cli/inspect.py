@@ -16,8 +16,8 @@ from tokflow.cli.options import (
     ProjectFolder,
     StoreName,
     Trust,
+    select,
 )
-from tokflow.cli.selection import select
 from tokflow.cli.terminal import (
     print_chat,
     print_json,
@@ -28,9 +28,9 @@ from tokflow.cli.terminal import (
     shown_path,
 )
 from tokflow.errors import ConfigError, shortened
+from tokflow.formatting import counted, size
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.sequences import described
-from tokflow.shown import counted, size
 from tokflow.split.permutation import shuffled_by
 from tokflow.store.atomic import new_file
 from tokflow.store.manifest import Manifest

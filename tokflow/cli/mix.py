@@ -21,16 +21,15 @@ import numpy as np
 import typer
 import yaml
 
-from tokflow.cli.options import Configs, Json, ProjectFolder, StoreName
-from tokflow.cli.selection import select
+from tokflow.cli.options import Configs, Json, ProjectFolder, StoreName, select
 from tokflow.cli.terminal import print_json, print_rows, shown_path
 from tokflow.errors import ConfigError, nearest
+from tokflow.formatting import counted
 from tokflow.pipeline.dataset import DEFAULT_STORE, Dataset
 from tokflow.pipeline.declared import Declaration, declared_in, list_declared, source_of
 from tokflow.pipeline.mixture import MixtureGraph, graph_of, total_tokens
 from tokflow.pipeline.project import find_project
 from tokflow.pipeline.yaml_file import COMPONENT_TYPE
-from tokflow.shown import counted
 from tokflow.split.mixture import MixtureConfig, MixtureSource, dataset_of, plan_parts
 from tokflow.store.config import expanded
 from tokflow.store.urls import is_url

@@ -6,8 +6,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tokflow.cli.options import Configs, Json, Names, Partitions, ProjectFolder, StoreName
-from tokflow.cli.selection import Words, select
+from tokflow.cli.options import (
+    Configs,
+    Json,
+    Names,
+    Partitions,
+    ProjectFolder,
+    StoreName,
+    Words,
+    select,
+)
 from tokflow.cli.terminal import (
     described_left_out,
     exit_status,
@@ -20,11 +28,11 @@ from tokflow.cli.terminal import (
 )
 from tokflow.errors import ConfigError, TokflowError, shortened
 from tokflow.exports.config import in_one_line
+from tokflow.formatting import counted, duration, printable, size
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import bytes_to_write, free_bytes, likely_bytes
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan, proposed_group
-from tokflow.shown import counted, duration, printable, size
 from tokflow.tokens.shard_files import REJECTS_NAME, rejects_in
 
 ROWS_SHOWN = 40

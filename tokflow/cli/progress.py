@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tokflow.cli.terminal import console, print_error, print_styled
 from tokflow.documents import DocumentsConfig
-from tokflow.pipeline.lines import Lines, Pace, text_bytes_of
+from tokflow.formatting import printable, size, speed
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import Reporter, StageBegun, StageFailure, StageResult
-from tokflow.shown import printable, size, speed
+from tokflow.pipeline.run_log import Lines, Pace, text_bytes_of
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

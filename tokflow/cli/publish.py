@@ -11,14 +11,13 @@ from typing import Annotated
 
 import typer
 
-from tokflow.cli.options import Configs, Export, Json, ProjectFolder, StoreName
-from tokflow.cli.selection import select
+from tokflow.cli.options import Configs, Export, Json, ProjectFolder, StoreName, select
 from tokflow.cli.terminal import print_json
 from tokflow.exports.reading import find_export
 from tokflow.exports.stage import EXPORT
+from tokflow.formatting import counted, size
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import list_declared
-from tokflow.shown import counted, size
 from tokflow.store.atomic import new_file
 from tokflow.store.manifest import indented
 from tokflow.store.store import StoredOutput
@@ -104,7 +103,7 @@ def summary(
     """Write the drafts and the table, of the first export unless one is named; print their
     paths."""
     from tokflow.audit.ancestry import Ancestry
-    from tokflow.record.beside import cards_of
+    from tokflow.record.export_card import cards_of
     from tokflow.record.facts import known_facts
     from tokflow.record.summary import GAP, domains_of, drafts_of
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokflow.errors import ConfigError, message_of
+from tokflow.formatting import printable
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.project import project_root
-from tokflow.shown import printable
 from tokflow.store.atomic import new_file
 
 if TYPE_CHECKING:

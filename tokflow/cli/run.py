@@ -23,8 +23,9 @@ from tokflow.cli.options import (
     Partitions,
     ProjectFolder,
     StoreName,
+    Words,
+    select,
 )
-from tokflow.cli.selection import Words, select
 from tokflow.cli.terminal import (
     FAILED,
     described_dropped,
@@ -35,6 +36,7 @@ from tokflow.cli.terminal import (
     print_notices,
 )
 from tokflow.errors import ConfigError, explained
+from tokflow.formatting import counted, duration, size
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
@@ -42,7 +44,6 @@ from tokflow.pipeline.plan import Plan, make_plan, proposed_group
 from tokflow.pipeline.raw_files import FileShare, check_first_columns
 from tokflow.pipeline.results import BuildResult, Reporter
 from tokflow.pools import SMALL_BYTES, Workers, get_ready, is_local, num_jobs
-from tokflow.shown import counted, duration, size
 from tokflow.store.versions import loaded_versions
 
 Force = Annotated[
@@ -200,7 +201,7 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
         is_done = is_recorded(dataset, [of.output for of in plan.own])
     if is_done:
         from tokflow.pipeline.gc import drop_tokens
-        from tokflow.record.beside import write_cards
+        from tokflow.record.export_card import write_cards
 
         num_dropped = drop_tokens(plan.graph)
         for planned in plan.planned:
@@ -262,7 +263,7 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
                 lacking = recorded.not_computed
             else:
                 from tokflow.pipeline.run import build_dataset
-                from tokflow.record.beside import write_cards
+                from tokflow.record.export_card import write_cards
 
                 built = build_dataset(plan.graph.dataset, graph=plan.graph, **what, **asked.workers)
                 write_cards(plan.graph.dataset, [of.output for of in built.made])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tokflow.errors import ConfigError, MissingOutputError, explained, shortened
-from tokflow.shown import printable, redacted, shown_text, size
+from tokflow.formatting import printable, redacted, shown_text, size
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,16 +17,16 @@ from tokflow.cli.options import (
     ProjectFolder,
     StoreName,
     Trust,
+    select,
 )
-from tokflow.cli.selection import select
 from tokflow.cli.terminal import exit_status, print_error, print_json, print_table, shown_path
 from tokflow.documents import DocumentsConfig, DocumentSource, Render
 from tokflow.errors import ConfigError, explained
+from tokflow.formatting import size
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
-from tokflow.shown import size
 from tokflow.store.integrity import Reading
 from tokflow.store.store import Store
 from tokflow.store.tables import text_buffers

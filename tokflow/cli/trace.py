@@ -15,16 +15,15 @@ from tokflow.audit.document_trace import (
     trace_document,
     trace_documents,
 )
-from tokflow.audit.holders import Holder
 from tokflow.audit.step_trace import Training
 from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
-from tokflow.cli.options import Configs, Html, Json, ProjectFolder, StoreName, Trust
-from tokflow.cli.selection import select
+from tokflow.audit.whereabouts import Holder
+from tokflow.cli.options import Configs, Html, Json, ProjectFolder, StoreName, Trust, select
 from tokflow.cli.terminal import print_json, print_styled, shown_ids, shown_path
 from tokflow.errors import ConfigError, shortened
 from tokflow.exports.reading import find_export
+from tokflow.formatting import counted, size
 from tokflow.pipeline.declared import list_declared
-from tokflow.shown import counted, size
 from tokflow.store.atomic import new_file
 
 CHARS_SHOWN = 400

@@ -24,9 +24,9 @@ from tokflow.cli import set_by_default
 from tokflow.cli.options import Json, ProjectFolder
 from tokflow.cli.terminal import DONE, FAILED, print_error, print_json, shown_path
 from tokflow.errors import ConfigError, TokflowError
+from tokflow.formatting import viewer_command
 from tokflow.pipeline.declared import list_declared, load_declared
 from tokflow.pipeline.project import project_root, state_home
-from tokflow.shown import viewer_command
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 

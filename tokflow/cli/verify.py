@@ -10,12 +10,11 @@ import typer
 
 from tokflow.audit.verify import verify_dataset, verify_path
 from tokflow.audit.verify.verifier import Verification
-from tokflow.cli.options import Configs, Jobs, Json, ProjectFolder, StoreName, Trust
-from tokflow.cli.selection import select
+from tokflow.cli.options import Configs, Jobs, Json, ProjectFolder, StoreName, Trust, select
 from tokflow.cli.terminal import FAILED, exit_status, print_error, print_json, print_styled
 from tokflow.errors import ConfigError
+from tokflow.formatting import counted, size
 from tokflow.pipeline.declared import list_declared
-from tokflow.shown import counted, size
 from tokflow.store.stored_outputs import opened, path_of
 from tokflow.store.urls import is_url
 

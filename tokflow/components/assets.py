@@ -15,10 +15,10 @@ from tokflow.exports.columns import schema_of
 from tokflow.exports.config import DeclaredExports
 from tokflow.exports.stage import EXPORT
 from tokflow.exports.table_files import names_in_files
+from tokflow.formatting import redact
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.fields import dagster_name, longest_pause
 from tokflow.raw.globs import format_of_name
-from tokflow.shown import redact
 from tokflow.stage import RAW, Input, stage_named
 from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA
 from tokflow.tokens.stage import TOKENS

@@ -19,10 +19,10 @@ from tokflow.audit.checks import CHECKS, MAX_SHOWN, Checker, CheckOutcome
 from tokflow.components.assets import FILES, asset_key, asset_keys, is_of_all_files, is_partitioned
 from tokflow.components.reports import MAX_REASON, MAX_ROWS
 from tokflow.errors import FetchError, first_five, message_of, shortened
+from tokflow.formatting import clipped, counted, printable
 from tokflow.pipeline import fields, mixture, plan, results, status
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.shown import clipped, counted, printable
 from tokflow.stage import RAW
 
 FILES_CHECK = "every_file_is_built"

@@ -18,12 +18,12 @@ from tokflow.components import assets, file_partitions, report_asset, reports
 from tokflow.components.history import AssetHistory, definition_digest, digest_of
 from tokflow.components.instance import NOT_ENDED, end_lost_runs
 from tokflow.errors import TokflowError, first_five, message_of
+from tokflow.formatting import counted
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.fields import is_due
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.raw.hashes import stamp_of
-from tokflow.shown import counted
 from tokflow.stage import RAW
 from tokflow.tokenizers.stage import tokenizer_source
 

@@ -15,6 +15,7 @@ import dagster as dg
 from tokflow.components import assets, checks, reports
 from tokflow.components.history import AssetHistory, Log
 from tokflow.errors import RawFileError, first_five
+from tokflow.formatting import clipped, counted, ratio, redact
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
@@ -23,7 +24,6 @@ from tokflow.pipeline.status import STATES, FileStatus, file_statuses
 from tokflow.pools.pool import ignore
 from tokflow.raw import RawFile, RawPartition
 from tokflow.raw.hashes import HashCache, stamp_of
-from tokflow.shown import clipped, counted, ratio, redact
 from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import dataset_of
 from tokflow.stage import RAW

@@ -25,20 +25,20 @@ from tokflow.components.instance import events_of, kept_open, process_tags
 from tokflow.components.report_asset import record_pages
 from tokflow.components.reports import data_version, report
 from tokflow.errors import MissingOutputError, RawFileError, TokflowError
+from tokflow.formatting import counted, duration, printable, redacted
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import drop_tokens
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.lines import Lines
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import make_plan, proposed_group
 from tokflow.pipeline.results import BuildResult, Reporter, StageBegun, StageFailure, StageResult
 from tokflow.pipeline.run import FOR_MIXTURES, Build
+from tokflow.pipeline.run_log import Lines
 from tokflow.pipeline.stages import needed_for
 from tokflow.pipeline.status import file_statuses
 from tokflow.pools import Workers, open_pool
-from tokflow.record.beside import write_cards
-from tokflow.shown import counted, duration, printable, redacted
+from tokflow.record.export_card import write_cards
 from tokflow.split.stage import MIXED_SPLIT
 from tokflow.stage import RAW, stage_named
 

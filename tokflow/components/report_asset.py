@@ -12,9 +12,9 @@ from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
 from tokflow.components.reports import MAX_CHARACTERS, Report, breakable, escaped, for_shell
 from tokflow.errors import MissingOutputError, explained
+from tokflow.formatting import clipped, size, viewer_command
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
-from tokflow.shown import clipped, size, viewer_command
 from tokflow.views.picture import Picture, shortened_name
 
 BAR_WIDTH = 6

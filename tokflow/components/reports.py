@@ -22,12 +22,12 @@ import numpy.typing as npt
 from tokflow.audit.token_texts import TokenTexts, drawn
 from tokflow.exports import Part
 from tokflow.exports.stage import parts_of
+from tokflow.formatting import clipped, printable, viewer_command
 from tokflow.pipeline import describe as numbers
-from tokflow.pipeline.lines import line_of
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageResult, Totals
-from tokflow.shown import clipped, printable, viewer_command
+from tokflow.pipeline.run_log import line_of
 from tokflow.split.rule import NOT_TAKEN
 from tokflow.stage import Graph
 from tokflow.store.tables import read_first

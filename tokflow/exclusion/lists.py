@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from tokflow.attributes import tables
 from tokflow.attributes.config import OWN_KEYS
 from tokflow.errors import ConfigError
+from tokflow.formatting import counted
 from tokflow.raw import RawFile
-from tokflow.shown import counted
 from tokflow.store.tables import make_table, one_array, repeated, to_arrow, to_numpy
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports.ahead import begun
+from tokflow.exports.growing_bin import begun
 from tokflow.exports.index import damaged_file
 from tokflow.exports.options import FILE_DIGITS, ShardOptions, cut
 from tokflow.exports.part import Part

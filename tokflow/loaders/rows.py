@@ -12,6 +12,7 @@ import numpy as np
 from tokflow.errors import ConfigError
 from tokflow.loaders.opening import Opening, Tail, find_part
 from tokflow.loaders.orders import WINDOW, InOrder, Order, shuffled_order
+from tokflow.loaders.row_sources import PackedRows, StreamRows, open_packed_rows, open_stream_rows
 from tokflow.loaders.samples import (
     ENDLESS,
     Batch,
@@ -29,7 +30,6 @@ from tokflow.loaders.samples import (
     positive,
     samples_shown,
 )
-from tokflow.loaders.sources import PackedRows, StreamRows, open_packed_rows, open_stream_rows
 from tokflow.split.permutation import hashes
 from tokflow.store.store import StoredOutput
 

@@ -13,6 +13,7 @@ from tokflow.errors import ConfigError
 from tokflow.exclusion.stage import ExcludeConfig, as_exclude
 from tokflow.exports.config import DeclaredExports, ExportConfig, check_exports, with_names
 from tokflow.exports.format import SourceNames
+from tokflow.formatting import redact
 from tokflow.near_duplicates.stage import NearDuplicatesConfig
 from tokflow.pipeline.fields import (
     CardConfig,
@@ -29,7 +30,6 @@ from tokflow.pipeline.stages import STAGES, for_mixtures
 from tokflow.raw import RawConfig
 from tokflow.selection.stage import SelectConfig, as_select
 from tokflow.sequences import PackingConfig
-from tokflow.shown import redact
 from tokflow.split.mixture import MixtureConfig
 from tokflow.split.permutation import ShuffleConfig
 from tokflow.split.rule import PartConfig, Share, SplitConfig, with_parts

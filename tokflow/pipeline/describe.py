@@ -12,12 +12,12 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from tokflow.exports.stage import EXPORT
+from tokflow.formatting import ratio, size, speed
 from tokflow.pipeline.mixture import mixture_rows_of
 from tokflow.pipeline.results import BuildResult
 from tokflow.selection.left_out import rule_rows
 from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.shown import ratio, size, speed
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.rule import LONGEST
 from tokflow.split.stage import SPLIT

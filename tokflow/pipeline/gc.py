@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
+from tokflow.formatting import size
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.stages import for_mixtures
-from tokflow.shown import size
 from tokflow.stage import RAW
 from tokflow.store.listed_files import LATEST, freed_bytes, named_by
 from tokflow.store.manifest import is_output_name

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, TokflowError, first_five
-from tokflow.exports.ahead import TokensAhead
+from tokflow.exports.growing_bin import TokensAhead
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import (

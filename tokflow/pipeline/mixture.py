@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import Any
 
 from tokflow.errors import ConfigError
+from tokflow.formatting import ratio
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import unknown_key
 from tokflow.pipeline.results import BuildResult
 from tokflow.raw import Listing, Progress, RawSource
-from tokflow.shown import ratio
 from tokflow.split.mixed_split import BUDGET_CUTS, MixtureShare, source_and_key
 from tokflow.split.mixture import (
     MixtureConfig,

@@ -27,9 +27,9 @@ from tokflow.errors import (
     first_five,
     nearest,
 )
+from tokflow.formatting import counted, redact
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import BadFile, LeftOut, Listing, RawFile, RawSource, list_raw, partitions_of
-from tokflow.shown import counted, redact
 from tokflow.split.permutation import ShuffleConfig, document_keys
 from tokflow.split.rule import SplitConfig, part_of_file
 from tokflow.store.atomic import new_file

@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from tokflow.errors import ConfigError, first_five
+from tokflow.formatting import redact
 from tokflow.raw import RawConfig, escaped, list_raw
 from tokflow.raw.globs import (
     COMPRESSED_SUFFIXES,
@@ -20,7 +21,6 @@ from tokflow.raw.globs import (
     unescaped,
 )
 from tokflow.raw.source_splits import is_saved
-from tokflow.shown import redact
 from tokflow.store.config import expanded
 from tokflow.store.urls import hub_url, is_url
 

@@ -15,9 +15,9 @@ from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.documents.batch import ParsedBatch
 from tokflow.errors import ConfigError, TokflowError, explained, first_five, shortened
 from tokflow.exports.reading import is_export
+from tokflow.formatting import counted
 from tokflow.pipeline.output import Output
 from tokflow.raw import LeftOut, RawPartition
-from tokflow.shown import counted
 from tokflow.split.stage import SPLIT
 from tokflow.stage import RAW, Graph
 from tokflow.store.manifest import Manifest

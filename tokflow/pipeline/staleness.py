@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, shortened
+from tokflow.formatting import counted
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
-from tokflow.shown import counted
 from tokflow.stage import Stage
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.store import StoredOutput

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tokflow.errors import TokflowError
-from tokflow.exports.ahead import MOST_PARTITIONS, TokensAhead
+from tokflow.exports.growing_bin import MOST_PARTITIONS, TokensAhead
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.output_tasks import OutputTasks, Task, bytes_read, result_of

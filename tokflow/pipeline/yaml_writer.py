@@ -10,13 +10,13 @@ from typing import Any
 import yaml
 
 from tokflow.errors import ConfigError, first_five, shortened
+from tokflow.formatting import printable
 from tokflow.pipeline.dataset import DEFAULT_STORE
 from tokflow.pipeline.declared import NAMES_DIFFER, YAML_NAMES, find_declarations
 from tokflow.pipeline.fields import dagster_name
 from tokflow.pipeline.project import Project
 from tokflow.pipeline.suggestion import Suggestion
 from tokflow.pipeline.yaml_file import COMPONENT_TYPE, as_template, is_template
-from tokflow.shown import printable
 
 HEAD = """\
 One dataset = one file like this; change what differs. Unknown keys are errors. Relative paths

@@ -17,12 +17,12 @@ from tokflow.audit.ancestry import Ancestry, lineage
 from tokflow.audit.verify.excluded import Document, entries_of
 from tokflow.errors import ConfigError, CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.exports import INDEX_NAME, Export
+from tokflow.formatting import counted
 from tokflow.push.repository import Target
 from tokflow.raw.hub_repository import CARD, HubFile, card_of, divided, read_small
-from tokflow.record.beside import read_card
+from tokflow.record.export_card import read_card
 from tokflow.selection.left_out import EXCLUDED, LEFT_OUT_NAME
 from tokflow.selection.stage import SELECTION
-from tokflow.shown import counted
 from tokflow.split.mixed_split import source_and_key
 from tokflow.store import manifest, store, tables
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, TokflowError
+from tokflow.formatting import redact
 from tokflow.raw import hub_repository
-from tokflow.raw.remote import TransientError
-from tokflow.shown import redact
+from tokflow.raw.remote_version import TransientError
 from tokflow.store.urls import hub_url
 
 if TYPE_CHECKING:

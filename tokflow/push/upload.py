@@ -10,12 +10,12 @@ from pathlib import Path
 from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow.exports.reading import open_export
+from tokflow.formatting import counted, size
 from tokflow.push import repository as hub
 from tokflow.push.contents import HeldThere, card_config, card_section, find_held, merged_card
 from tokflow.raw.hub_repository import CARD, HubFile, card_of, read_small
-from tokflow.raw.remote import Retries, TransientError
-from tokflow.record.beside import read_card
-from tokflow.shown import counted, size
+from tokflow.raw.remote_version import Retries, TransientError
+from tokflow.record.export_card import read_card
 from tokflow.store.integrity import check_files
 from tokflow.store.listed_files import CROISSANT_NAME
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, has_its_digest, is_inside, plain_json

@@ -11,7 +11,7 @@ from tokflow.raw.fetch import read_raw_files
 from tokflow.raw.files import RawFile, RawPartition, group_key, partitions_of
 from tokflow.raw.globs import escaped
 from tokflow.raw.hashes import Progress
-from tokflow.raw.listing import BadFile, LeftOut, Listing, RawSource, list_raw
+from tokflow.raw.sources import BadFile, LeftOut, Listing, RawSource, list_raw
 
 __all__ = [
     "BadFile", "GroupProposal", "LeftOut", "Listing", "Progress", "RawConfig", "RawFile",

@@ -12,8 +12,9 @@ from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from tokflow.errors import ConfigError, FetchError, RawFileError, TokflowError
+from tokflow.formatting import redact
 from tokflow.raw.globs import FILE, FOLDER, Matches, select
-from tokflow.raw.remote import (
+from tokflow.raw.remote_version import (
     AnotherVersionError,
     Body,
     Retries,
@@ -22,7 +23,6 @@ from tokflow.raw.remote import (
     fetch_error,
     remote_error,
 )
-from tokflow.shown import redact
 from tokflow.store.requests import S3Client, code_of, error_of, status_of
 from tokflow.store.urls import safe_text
 

@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, Field
 
 from tokflow.errors import ConfigError, first_five
+from tokflow.formatting import redact, size
 from tokflow.raw.globs import escaped, format_of_name, has_wildcard, unescaped
-from tokflow.shown import redact, size
 from tokflow.store.config import Config, bytes_of
 from tokflow.store.urls import OF_OBJECT_STORES, Url, check_slashes, hub_url, is_url, split_url
 

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokflow.errors import FetchError, RawFileError
+from tokflow.formatting import redact
 from tokflow.raw.files import RawFile, hash_files
 from tokflow.raw.hashes import Progress, stamp_of
-from tokflow.raw.listing import ASKED_AT_ONCE, RawSource
-from tokflow.raw.remote import (
+from tokflow.raw.remote_file import Blocks, RemoteFile
+from tokflow.raw.remote_version import (
     Access,
     RemoteVersion,
     Retries,
@@ -31,8 +32,7 @@ from tokflow.raw.remote import (
     read_all,
     remote_error,
 )
-from tokflow.raw.remote_file import Blocks, RemoteFile
-from tokflow.shown import redact
+from tokflow.raw.sources import ASKED_AT_ONCE, RawSource
 from tokflow.store.atomic import BLOCKS_PREFIX, new_file, new_folder
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import OWN_FOLDER, FileEntry, Manifest, Recipe, write_manifest

@@ -19,9 +19,9 @@ from tokflow.errors import ConfigError
 from tokflow.pools.machine import num_cores
 from tokflow.raw.config import GroupSize
 from tokflow.raw.hashes import HashCache, HashedFile, Progress, changed_error, hash_file, stamp_of
-from tokflow.raw.listing import RawSource
-from tokflow.raw.remote import RemoteVersion
 from tokflow.raw.remote_file import RemoteFile
+from tokflow.raw.remote_version import RemoteVersion
+from tokflow.raw.sources import RawSource
 from tokflow.store.listed_files import Stamp
 
 RACY_SECONDS = 2.0

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from tokflow.errors import ConfigError, FetchError, RawFileError, TokflowError
 from tokflow.raw.config import RawConfig
 from tokflow.raw.globs import FILE, FOLDER, Matches, select
-from tokflow.raw.remote import Body, Retries, TransientError, Validator
+from tokflow.raw.remote_version import Body, Retries, TransientError, Validator
 from tokflow.store.atomic import new_file
 from tokflow.store.urls import hub_url, safe_text
 

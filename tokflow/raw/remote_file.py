@@ -23,8 +23,8 @@ from typing import Any, ClassVar
 from xxhash import xxh3_64_hexdigest
 
 from tokflow.errors import RawFileError
-from tokflow.raw.remote import NoRangesError, RemoteVersion, TransientError, read_all
-from tokflow.shown import redact
+from tokflow.formatting import redact
+from tokflow.raw.remote_version import NoRangesError, RemoteVersion, TransientError, read_all
 from tokflow.store.streams import PositionedReader, write_range
 
 GAP_BYTES = 2**18

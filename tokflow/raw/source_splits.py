@@ -23,7 +23,7 @@ from tokflow.errors import ConfigError, RawFileError, first_five, nearest
 from tokflow.raw import globs
 from tokflow.raw.config import RawConfig
 from tokflow.raw.hub_repository import CARD, HubFile, HubRepository, card_of
-from tokflow.raw.remote import Validator
+from tokflow.raw.remote_version import Validator
 
 OF_NO_SPLIT = "a file of no split"
 """Reason to leave out a file whose name has no split, where other names have one."""

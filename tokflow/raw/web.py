@@ -26,8 +26,8 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, InvalidHeader, NewConnectionError
 from urllib3.util import Url, make_headers, parse_url
 
-from tokflow.raw.remote import Body, TransientError, Validator, remote_error
-from tokflow.shown import redact
+from tokflow.formatting import redact
+from tokflow.raw.remote_version import Body, TransientError, Validator, remote_error
 from tokflow.store.urls import safe_text, split_url
 
 TIMEOUT_SECONDS = 60.0

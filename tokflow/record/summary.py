@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokflow.audit.ancestry import Ancestry
+from tokflow.formatting import counted, size
 from tokflow.pipeline.fields import Collected
-from tokflow.record.beside import of_person, table, title_of
+from tokflow.record.export_card import of_person, table, title_of
 from tokflow.record.facts import ExportFacts, Source
-from tokflow.shown import counted, size
 from tokflow.split import Split
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import to_arrow

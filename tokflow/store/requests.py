@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from tokflow.errors import TokflowError
-from tokflow.shown import redact
+from tokflow.formatting import redact
 from tokflow.store.streams import write_range
 from tokflow.store.urls import safe_text, split_url
 

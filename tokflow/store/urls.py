@@ -5,7 +5,7 @@ import urllib.parse
 from dataclasses import dataclass, field
 
 from tokflow.errors import ConfigError
-from tokflow.shown import redacted
+from tokflow.formatting import redacted
 
 OF_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
 """Schemes of URLs whose names no folder has."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError
-from tokflow.shown import printable
+from tokflow.formatting import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

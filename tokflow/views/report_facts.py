@@ -17,6 +17,7 @@ from tokflow.attributes.contamination import LEAST_SHARE
 from tokflow.attributes.stage import ATTRIBUTES, MATCHES_NAME
 from tokflow.audit.inspection import Excerpt, Segment, inspect_output
 from tokflow.audit.token_texts import TokenTexts, drawn_token
+from tokflow.formatting import counted, ratio
 from tokflow.near_duplicates.stage import NEAR_DUPLICATES
 from tokflow.pipeline.describe import Description, Values, describe, describe_all
 from tokflow.pipeline.mixture import mixture_rows
@@ -25,7 +26,6 @@ from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.selection.left_out import rule_rows
 from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.shown import counted, ratio
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
 from tokflow.store import integrity, stored_outputs, tables

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import UntrustedCodeError
+from tokflow.formatting import counted
 from tokflow.pipeline.describe import formatted, full
 from tokflow.pipeline.plan import Plan
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.shown import counted
 from tokflow.store import integrity, store, tables
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME, OTHERS

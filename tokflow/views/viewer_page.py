@@ -17,7 +17,7 @@ from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import ConfigError, UntrustedCodeError, shortened
 from tokflow.exports import Export
 from tokflow.exports.reading import find_export
-from tokflow.loaders.sources import PackedRows
+from tokflow.loaders.row_sources import PackedRows
 from tokflow.pipeline.describe import describe, phrase_of_part
 from tokflow.sequences import described
 from tokflow.split.permutation import shuffled_by

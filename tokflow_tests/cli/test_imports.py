@@ -21,7 +21,7 @@ BY_PARQUET = {"pyarrow.parquet", "pyarrow.fs", "pyarrow.compute", "ssl", "urllib
 NOT_FOR_NOTHING = {
     *("rich", "multiprocessing", "urllib.request", "http.client"),
     *("tokflow.cli.closing_summary", "tokflow.cli.progress", "tokflow.cli.recorded"),
-    *("tokflow.pipeline.run", "tokflow.pipeline.tasks", "tokflow.pipeline.lines"),
+    *("tokflow.pipeline.run", "tokflow.pipeline.tasks", "tokflow.pipeline.run_log"),
     *("tokflow.pipeline.describe", "tokflow.audit", "tokflow.views"),
 }
 """What a run needs that builds, shows or records something."""

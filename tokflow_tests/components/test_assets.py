@@ -322,7 +322,7 @@ def test_a_bad_document_of_a_server_is_not_fetched_again(case: Case):
 def test_a_fetch_that_fails_is_tried_again_and_what_the_step_made_before_is_reported_once(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.raw.remote.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("tokflow.raw.remote_version.time.sleep", lambda seconds: None)
     monkeypatch.setattr("tokflow.components.checks.FETCH_AGAIN", dg.RetryPolicy(max_retries=2))
     case.attributes["raw"] = {"files": ["raw/*.txt", "http://127.0.0.1:1/d.txt"]}
     sync_files(case.instance, case.dataset)

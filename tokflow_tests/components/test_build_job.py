@@ -10,7 +10,7 @@ import yaml
 
 from tokflow.audit.checks import CHECKS
 from tokflow.components import BuildOptions, recorded_build, run_build_job
-from tokflow.pipeline import lines
+from tokflow.pipeline import run_log
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.pools import open_pool
@@ -71,7 +71,7 @@ def test_one_run_builds_everything_of_a_dataset_that_dagster_has_never_seen(
 def test_the_log_of_a_first_build_counts_raw_files_and_proposes_groups(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lines, "SECONDS", 0.0)
+    monkeypatch.setattr(run_log, "SECONDS", 0.0)
     monkeypatch.setattr(raw_config, "MANY_FILES", 3)
 
     result = case.job()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tokflow.documents import ranges
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import part_sequences, token_files
-from tokflow.exports.ahead import TokensAhead
+from tokflow.exports.growing_bin import TokensAhead
 from tokflow.exports.options import equal_sizes, even_sizes
 from tokflow.exports.token_files import (
     copy_file,

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tokflow.audit.ancestry import Ancestry
 from tokflow.pipeline.fields import CardConfig
-from tokflow.record.beside import croissant_json
+from tokflow.record.export_card import croissant_json
 from tokflow.record.facts import known_facts
 from tokflow.record.receipt import signed, statement_of
 from tokflow.store.listed_files import CROISSANT_NAME

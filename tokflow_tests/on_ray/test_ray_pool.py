@@ -14,7 +14,7 @@ import dagster as dg
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.pipeline import lines, tasks
+from tokflow.pipeline import run_log, tasks
 from tokflow.pipeline.run import build_dataset
 from tokflow.pools import open_pool, ray_pool
 from tokflow.pools.pool import Advance, LostWorkerError, Pool, Shared
@@ -183,7 +183,7 @@ def case(
 ) -> Iterator[Case]:
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
     monkeypatch.setattr(tasks, "MADE_TOGETHER", 1)
-    monkeypatch.setattr(lines, "SECONDS", 0.0)
+    monkeypatch.setattr(run_log, "SECONDS", 0.0)
     with dg.DagsterInstance.get() as instance:
         instance.add_dynamic_partitions("small_files", KEYS)
         case = Case(tmp_path, instance)

@@ -10,7 +10,7 @@ import pytest
 from tokflow.cli.terminal import print_rows
 from tokflow.components.reports import report
 from tokflow.pipeline import describe as describe_module
-from tokflow.pipeline import lines
+from tokflow.pipeline import run_log
 from tokflow.pipeline.describe import (
     DESCRIBE,
     Describe,
@@ -21,8 +21,8 @@ from tokflow.pipeline.describe import (
     full,
     statistics_of,
 )
-from tokflow.pipeline.lines import Lines, Pace, line_of
 from tokflow.pipeline.run import build_dataset
+from tokflow.pipeline.run_log import Lines, Pace, line_of
 from tokflow.store.manifest import Manifest
 from tokflow.views.report_page import make_report
 from tokflow.views.viewer_page import make_viewer
@@ -110,7 +110,7 @@ def test_a_table_has_no_column_of_zeros_that_are_the_rule():
 
 @pytest.fixture(autouse=True)
 def _is_quick(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lines, "SECONDS", 1_000.0)
+    monkeypatch.setattr(run_log, "SECONDS", 1_000.0)
 
 
 def lines_of(folder: Path, **changes: Any) -> list[str]:
@@ -137,8 +137,8 @@ def test_each_file_has_one_line_and_the_other_stages_one_for_all(tmp_path: Path)
 def test_of_many_files_a_line_now_and_then_says_how_far_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lines, "FILES_SHOWN", 2)
-    monkeypatch.setattr(lines, "SECONDS", 0.0)
+    monkeypatch.setattr(run_log, "FILES_SHOWN", 2)
+    monkeypatch.setattr(run_log, "SECONDS", 0.0)
 
     said = [line for line in lines_of(tmp_path) if line.startswith("tokens")]
 

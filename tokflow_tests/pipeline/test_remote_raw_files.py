@@ -104,7 +104,7 @@ LINES = b"".join(
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tokflow.raw.remote_version.FIRST_WAIT_SECONDS", 0.01)
     with serving(Server(name="a.jsonl", content=LINES)) as server:
         yield server
 

@@ -12,7 +12,7 @@ from tokflow.push.repository import PushError
 from tokflow.push.upload import UNFINISHED, push_export
 from tokflow.raw import RawConfig, list_raw, read_raw_files
 from tokflow.raw.hub_repository import card_of
-from tokflow.record.beside import write_cards
+from tokflow.record.export_card import write_cards
 from tokflow.store.manifest import MANIFEST_NAME, sealed
 from tokflow_tests.hub import TOKEN, Hub
 from tokflow_tests.object_store import ObjectStore
@@ -287,7 +287,7 @@ def test_an_export_at_a_url_that_is_larger_than_the_cache_may_be_is_pushed(
     folder = build(declare(tmp_path, TEXTS, **fields)).export("jsonl").output.folder
     expected = files_of(folder)
     monkeypatch.setenv("TOKFLOW_CACHE_BYTES", str(sum(map(len, expected.values())) // 4))
-    monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tokflow.raw.remote_version.FIRST_WAIT_SECONDS", 0.01)
 
     def let_go():
         for path in folder.glob("*.jsonl"):

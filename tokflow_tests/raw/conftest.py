@@ -10,7 +10,7 @@ from tokflow_tests.raw.fetching import Server, serving
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch) -> None:
-    monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tokflow.raw.remote_version.FIRST_WAIT_SECONDS", 0.01)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.raw import GroupProposal, RawConfig, RawSource, partitions_of
-from tokflow.raw.listing import check_key
+from tokflow.raw.sources import check_key
 
 
 def sources_in(folder: Path, sizes: Mapping[str, int]) -> dict[str, RawSource]:

@@ -185,7 +185,7 @@ def test_a_gated_dataset_says_where_to_ask(hub: Hub, tmp_path: Path):
 
 
 def test_bytes_that_are_not_those_of_the_commit_are_refused(hub: Hub, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tokflow.raw.remote_version.FIRST_WAIT_SECONDS", 0.01)
     hub.is_lying = True
 
     with pytest.raises(FetchError, match=r"test-00000-of-00001\.parquet: .*, found sha256 "):

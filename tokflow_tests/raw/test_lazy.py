@@ -18,10 +18,10 @@ import pytest
 
 from tokflow.documents import DocumentsConfig, Limit, ranges
 from tokflow.errors import FetchError, RawFileError
-from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files, remote
+from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files, remote_version
 from tokflow.raw.fetch import LEAST_BYTES
-from tokflow.raw.remote import Body, RemoteVersion, TransientError, Validator
 from tokflow.raw.remote_file import RemoteFile, RemoteReader
+from tokflow.raw.remote_version import Body, RemoteVersion, TransientError, Validator
 from tokflow.store.remote import place_at
 from tokflow.store.stored_outputs import open_store
 from tokflow_tests.object_store import ObjectStore
@@ -295,7 +295,7 @@ class BreaksOff:
 def test_what_arrives_before_an_answer_breaks_off_begins_the_count_of_tries_again(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("tokflow.raw.remote_version.FIRST_WAIT_SECONDS", 0.0)
     version = version_of(BreaksOff(b"more bytes than tries"), "s3://a/b")
 
     assert version.fetch_range(5, 21) == b"bytes than tries"
@@ -399,7 +399,7 @@ def test_one_look_fetches_no_more_than_itself():
 def test_of_a_server_without_ranges_blocks_that_go_meanwhile_are_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(remote, "FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(remote_version, "FIRST_WAIT_SECONDS", 0.0)
     source = Source(3 * MIB + 5)
     source.has_ranges = False
 

@@ -25,7 +25,7 @@ def serve(tls: ssl.SSLContext | None = None) -> Iterator[Server]:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr("tokflow.raw.remote.NUM_TRIES", 1)
+    monkeypatch.setattr("tokflow.raw.remote_version.NUM_TRIES", 1)
     with serve() as running:
         yield running
 

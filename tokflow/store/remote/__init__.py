@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokflow.errors import ConfigError
-from tokflow.shown import redact, show_as
+from tokflow.formatting import redact, show_as
 from tokflow.store.atomic import is_segments_folder
 from tokflow.store.manifest import MANIFEST_NAME, is_output_name
 from tokflow.store.remote.objects import Objects

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from tokflow.errors import FetchError, RawFileError
-from tokflow.shown import redact
+from tokflow.formatting import redact
 from tokflow.store.urls import split_url
 
 NUM_TRIES = 5

@@ -20,11 +20,11 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.columns import TYPES, columns_in_files
 from tokflow.exports.table_files import names_in_files
+from tokflow.formatting import counted, size
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.fields import CardConfig, SourceCard
 from tokflow.pipeline.mixture import mixture_rows
 from tokflow.pipeline.output import Output
-from tokflow.shown import counted, size
 from tokflow.split.permutation import shuffled_by
 from tokflow.store.listed_files import CARD_NAME, CROISSANT_NAME, is_as_written, with_digest
 from tokflow.store.manifest import MANIFEST_NAME, checksum, sealed

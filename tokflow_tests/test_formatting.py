@@ -1,7 +1,7 @@
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.shown import duration, printable, redact
+from tokflow.formatting import duration, printable, redact
 
 SHOWN = {
     "https://user:pass@host:8080/a/b.txt?token=1#part": "https://host:8080/a/b.txt",

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
+from tokflow.formatting import counted, duration, size, speed
 from tokflow.pipeline.describe import describe, describe_all
 from tokflow.pipeline.results import Reporter, StageBegun, StageFailure, StageResult
-from tokflow.shown import counted, duration, size, speed
 
 FILES_SHOWN = 100
 """More files than these have no line each, but one in SECONDS says how far they are."""

@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from tokflow.errors import ConfigError, first_five
+from tokflow.formatting import redact
 from tokflow.raw import globs
 from tokflow.raw.config import HUB, Pattern, RawConfig, read_pattern
 from tokflow.raw.hub_repository import HubFile, HubRepository, find_in_repository, list_repositories
-from tokflow.raw.remote import Validator
+from tokflow.raw.remote_version import Validator
 from tokflow.raw.source_splits import Origin, folder_matches, repository_matches
-from tokflow.shown import redact
 from tokflow.store.atomic import BLOCKS_PREFIX
 from tokflow.store.listed_files import LATEST
 from tokflow.store.manifest import is_output_name

@@ -11,7 +11,7 @@ from tokflow.exports.reading import find_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import load_datasets
 from tokflow.pipeline.gc import find_garbage
-from tokflow.record.beside import card_text, cards_of, read_card, write_cards
+from tokflow.record.export_card import card_text, cards_of, read_card, write_cards
 from tokflow.record.facts import known_facts
 from tokflow.store.listed_files import BESIDE, CARD_NAME, CROISSANT_NAME
 from tokflow_tests.cli.commands import run
