@@ -218,30 +218,39 @@ def packed_counts(
         same("tokens dropped without being told", expected=0, found=counts["num_dropped_tokens"])
     if not may_repeat:
         same("tokens repeated without overlap", expected=0, found=counts["num_repeated_tokens"])
-    if packed is not None or not counts["num_dropped_tokens"]:
-        kept = [kept_of(size, config) for size in sizes]
-        every = (*rows, *(packed.left_out if packed else ()))
+    kept = [kept_of(size, config) for size in sizes]
+    cut = {piece for piece, size in enumerate(kept) if size > row_length(config)}
+    if packed is not None:
+        every = (*rows, *packed.left_out)
         whole = {run.piece for row in every for run in row if run.size == kept[run.piece]}
-        cut = sum(size > 0 and number not in whole for number, size in enumerate(kept))
-        counts["num_cut_documents"] = cut
-    return counts
+        cut = {piece for piece, size in enumerate(kept) if size > 0} - whole
+    return counts | {"num_cut_documents": len(cut)}
 
 
 def _check_any_packing(
     files: Sequence[Sequence[int]], config: Config, rows: Sequence[Row], where: str
 ) -> None:
-    """What holds of best_fit and pool: nothing is cut that fits, and rows are full."""
+    """What holds of best_fit and pool: nothing is cut that fits, only what `overlong`, `tail` and
+    `min_sample_length` name is left out, and rows are full."""
     length, sizes = row_length(config), [size for of_file in files for size in of_file]
     step = length - config.get("overlap", 0) - bool(config.get("label_token"))
+    least = config.get("min_sample_length", 1)
     for number, row in enumerate(rows):
         of_row, order = f"{where}: row {number}", [run.piece for run in row]
         same(f"{of_row}: order", expected=sorted(order), found=order)
+        if not least <= _fill(row) <= length:
+            raise DifferenceError(f"{of_row}: {_fill(row)} tokens, not {least} to {length}")
         for run in row:
             kept, start = kept_of(sizes[run.piece], config), start_of(sizes[run.piece], config)
-            if run.size < min(length, start + kept - run.start):
-                raise DifferenceError(f"{of_row}: {run} is cut, and need not be")
+            if run.size != min(length, start + kept - run.start) or run.start < start:
+                raise DifferenceError(f"{of_row}: {run} is cut, and need not be, or holds too much")
             if (run.start - start) % step:
                 raise DifferenceError(f"{of_row}: {run} begins at no multiple of {step}")
+    held = {(run.piece, run.start + k) for row in rows for run in row for k in range(run.size)}
+    num_lost = sum(kept_of(size, config) for size in sizes) - len(held)
+    most = length - 1 if config.get("tail") == "drop" else 0  # the row that is open
+    if least == 1 and num_lost > most:
+        raise DifferenceError(f"{where}: {num_lost} tokens are left out, not {most} at most")
     if config["strategy"] == "best_fit" or config.get("pool_size", 10_000) >= 10_000:
         first = 0
         for of_file in files:
