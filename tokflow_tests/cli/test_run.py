@@ -9,7 +9,7 @@ from tokflow.cli.closing_summary import left_out, print_summary
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.tiny import declare_small, write_raw, write_yaml
+from tokflow_tests.tiny import TEXTS, declare_small, write_raw, write_yaml
 
 BAD_LINE = '{"text": "good"}\n{"text": 5}\n'
 
@@ -57,6 +57,14 @@ def test_a_second_run_says_in_one_sentence_that_there_is_nothing_to_do(store: Pa
         r"small: nothing to do: 13 outputs of 3 files are up to date \(.*\d s\)\n",
         result.stdout,
     )
+
+
+def test_the_last_partition_completes_the_exports(config: Path):
+    results = [run("run", "--config", config, "--partition", key) for key in TEXTS]
+
+    assert "exports: not made; 2 other files not built yet" in results[0].stdout
+    assert [result.exit_code for result in results] == [0, 0, 0]
+    assert (config.parent / "store/small/exports/bin/latest/train.bin").is_file()
 
 
 def test_one_bad_file_is_named_at_once_and_last_and_the_others_go_on(config: Path):

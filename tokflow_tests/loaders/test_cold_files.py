@@ -12,9 +12,9 @@ from tokflow.pools import machine
 from tokflow.pools.machine import free_bytes
 from tokflow_tests.tiny import build, copy_of, declare
 
-LENGTH, NUM_ROWS = 4_096, 4_000
-EXPORTS = {"bin": 2, "mds": 4, "arrow": 4, "hf_dataset": 4}
-"""Formats that are memory-mapped in four ways, and the bytes of a token of each."""
+LENGTH, NUM_ROWS = 4_096, 2_000
+EXPORTS = {"bin": 2, "npy": 2, "megatron": 2, "litdata": 2, "mds": 4, "arrow": 4, "hf_dataset": 4}
+"""Formats that are memory-mapped, and the bytes of a token of each."""
 
 
 def read_bytes() -> int:

@@ -116,6 +116,7 @@ def test_a_value_that_cannot_be_is_refused_with_its_place_and_what_to_write():
 def test_of_what_is_missing_or_elsewhere_it_is_said_what_to_write():
     for attributes, remedy in (
         ({"shards": 4}, "put it into an entry of `exports`"),
+        ({"keep_columns": ["url"]}, "put it under `documents`"),
         ({"packing": {"zzz": 1}}, "remove it"),
         ({"name": None}, "add it"),
         ({"raw": None}, "add it, as in `raw: {files: data/raw/*.jsonl}`"),

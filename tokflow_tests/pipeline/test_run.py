@@ -9,7 +9,9 @@ from tokflow.pipeline import run
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import Reporter, StageResult
 from tokflow.pipeline.run import build_dataset, make_output
+from tokflow.split import write_split
 from tokflow.store.listed_files import CARD_NAME, CROISSANT_NAME
+from tokflow.tokens.shard import TokenShard
 from tokflow_tests.outputs import content, new_in, touched
 from tokflow_tests.tiny import build, declare, write_texts
 
@@ -49,6 +51,23 @@ def test_one_bad_file_stops_no_other_and_completes_the_dataset_when_it_is_fixed(
         ("split", "b.jsonl"),
         ("export", "bin"),
     ]
+
+
+def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fails_for_c(shard: TokenShard, *arguments: Any, **more: Any) -> None:
+        if shard.manifest.partition == "c.jsonl":
+            raise ZeroDivisionError("of c")
+        write_split(shard, *arguments, **more)
+
+    monkeypatch.setattr("tokflow.split.stage.write_split", fails_for_c)
+
+    built = build_dataset(declare(tmp_path, FILES))
+
+    assert [(failed.stage, failed.name) for failed in built.failed] == [("split", "c.jsonl")]
+    assert "found ZeroDivisionError: of c; " in str(built.failed[0].explained)
+    assert ("sequences", "a.jsonl") in stages_of(built.made)
 
 
 def test_some_partitions_are_built_and_exports_left_alone_until_all_are(tmp_path: Path):
