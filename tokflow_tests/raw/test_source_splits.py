@@ -13,7 +13,7 @@ from tokflow.raw import Listing, RawConfig, list_raw
 from tokflow.raw.globs import path_regex
 from tokflow.raw.hub_repository import card_of
 from tokflow.raw.source_splits import SourceSplits, find_splits
-from tokflow_tests.raw.test_listing import make_files
+from tokflow_tests.raw.test_sources import make_files
 from tokflow_tests.reading import texts_of
 
 GLUE = """---
