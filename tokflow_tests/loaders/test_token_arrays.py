@@ -129,11 +129,20 @@ def test_what_cannot_be_opened_or_taken_is_refused(tiny: Dataset, tmp_path: Path
         with pytest.raises(ConfigError) as raised:
             ask()
         assert raised.value.found == found
-    for wrong in (15, -16, [True] * 15):
-        with pytest.raises(IndexError):
+    for wrong, said in (
+        (15, "expected numbers from 0 to 14, found 15"),
+        (-16, "expected numbers from 0 to 14, found -1"),
+        ([True] * 15, "expected a number, a slice or a list of numbers, found one of bool"),
+    ):
+        with pytest.raises(IndexError, match=said):
             tokens[wrong]
-    for starts, lengths in (([9], [7]), ([-1], [1]), ([1, 2], [3]), ([1, 2], [3, -2])):
-        with pytest.raises(IndexError):
+    for starts, lengths, said in (
+        ([9], [7], "expected spans within 0 to 15, found one to 16"),
+        ([-1], [1], "expected spans within 0 to 15, found one to -1"),
+        ([1, 2], [3], "expected 2 lengths, from 0 on, found "),
+        ([1, 2], [3, -2], "expected 2 lengths, from 0 on, found "),
+    ):
+        with pytest.raises(IndexError, match=said):
             tokens.take(starts, lengths)
     with pytest.raises(MissingOutputError):
         open_tokens(tmp_path)

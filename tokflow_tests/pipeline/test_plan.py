@@ -266,7 +266,6 @@ def test_a_file_is_built_new_or_stale_with_the_counts_and_the_time_of_its_last_t
     tmp_path: Path,
 ):
     build(declare_small(tmp_path))
-    longer = statuses(tmp_path, packing={"sequence_length": 16})
     write_texts(tmp_path / "raw" / "b.jsonl", ["other"])
     write_texts(tmp_path / "raw" / "new.jsonl", ["more"])
 
@@ -281,6 +280,13 @@ def test_a_file_is_built_new_or_stale_with_the_counts_and_the_time_of_its_last_t
     (manifest,) = (tmp_path / "store/small/tokens/a.jsonl").glob("*/_tokflow/manifest.json")
     assert of.built_at is not None
     assert of.built_at.timestamp() == pytest.approx(manifest.stat().st_mtime)
+
+
+def test_every_file_is_stale_by_another_config(tmp_path: Path):
+    build(declare_small(tmp_path))
+
+    longer = statuses(tmp_path, packing={"sequence_length": 16})
+
     reason = "sequences: config changed (sequence_length: 8 to 16)"
     assert {(of.state, of.reason) for of in longer.values()} == {("stale", reason)}
 

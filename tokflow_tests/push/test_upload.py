@@ -85,9 +85,11 @@ def test_content_that_no_push_has_sent_is_refused_and_stays(
     writable.push(NAME, {name: b"?" * size})
     before = tree(writable)
 
+    writable.asked.clear()
     with pytest.raises(ConfigError, match=f"found {name}, with content that no push of it"):
         push_export(exports[export], URL)
 
+    assert not any("preupload" in asked for asked in writable.asked)
     assert tree(writable) == before
 
 
@@ -199,6 +201,21 @@ def test_a_hub_that_keeps_other_bytes_is_found_out(writable: Hub, exports: dict[
 
     with pytest.raises(PushError, match="expected the content that was sent, found other"):
         push_export(exports["whole"], URL)
+
+
+@pytest.mark.parametrize("change", ["altered", "lost"])
+def test_one_small_file_that_is_other_behind_the_commit_is_found_out(
+    change: str, writable: Hub, exports: dict[str, Path]
+):
+    name = "train-00000-of-00001.jsonl"
+    other = (exports["jsonl"] / name).read_bytes()[:-1] + b"?" if change == "altered" else None
+    looks = [lambda: None, lambda: None, lambda: writable.push(NAME, {name: other})]
+    writable.faults += [(r"GET .*/revision/main(\?.*)?", look) for look in looks]
+
+    with pytest.raises(PushError) as raised:
+        push_export(exports["jsonl"], URL)
+
+    assert raised.value.where == f"{URL}: {name}"
 
 
 def test_commits_are_of_bounded_size(
