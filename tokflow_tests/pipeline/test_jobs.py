@@ -4,6 +4,8 @@ import errno
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from tokflow.pipeline.tasks import make_tasks
 from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
 from tokflow.store import atomic
 from tokflow_tests.outputs import content
-from tokflow_tests.tiny import declare
+from tokflow_tests.tiny import declare, load_dataset, write_yaml
 
 FILES = {f"{number:02d}.jsonl": ["ab", "c" * number, "", "größe"] for number in range(9)}
 
@@ -191,3 +193,33 @@ def test_a_file_that_kills_its_worker_takes_no_other_with_it(
     assert isinstance(failed.error, LostWorkerError)
     assert failed.name == "04.jsonl"
     assert list(built.partitions) == [key for key in FILES if key != "04.jsonl"]
+
+
+@pytest.mark.slow
+def test_shares_in_processes_at_once_and_one_killed_make_what_one_run_makes(tmp_path: Path):
+    expected = built_bytes(declare_in(tmp_path / "plain", **DATASET), jobs=1)
+    folder = tmp_path / "shared"
+    declare_in(folder)
+    yaml = write_yaml(
+        folder, name="tiny", exports=["bin", "parquet"], packing={"sequence_length": 4},
+        raw={"files": "raw/*.jsonl"}, **DATASET,
+    )  # fmt: skip
+
+    def start(number: int) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "tokflow", "run", "--config", str(yaml)]
+        command += ["--shard", f"{number}/2", "--jobs", "1"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    killed, other = start(1), start(2)
+    while not (folder / "store" / "tiny" / "tokenizer").exists():
+        assert killed.poll() in (None, 0)
+    killed.kill()
+    killed.communicate()
+    said = [process.communicate()[0] for process in (other, start(1))]
+
+    assert "tiny: shard 2/2: 4 files of 9, " in said[0]
+    assert other.returncode == 0
+    assert not (folder / "store" / "tiny" / "exports").exists()
+    made = built_bytes(load_dataset(yaml), jobs=1)
+    # Unfinished folders of the one that was killed stay where nothing was left to be made.
+    assert {name: made[name] for name in made if ".tmp/" not in name} == expected

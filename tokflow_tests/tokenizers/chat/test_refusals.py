@@ -127,42 +127,50 @@ def test_a_template_that_cannot_be_used_stops_the_run(
     assert message in str(caught.value)
 
 
-def test_where_a_template_comes_from(tmp_path: Path):
-    library = tokenizers.Tokenizer.from_str(byte_level_json())
+def writing(text: str) -> str:
+    """Return a template that writes this text for any chat."""
+    return "{% generation %}" + text + "{% endgeneration %}"
 
-    def written(text: str) -> str:
-        return "{% generation %}" + text + "{% endgeneration %}"
 
-    def declared(name: str, files: dict[str, str], **fields: Any) -> Dataset:
-        folder = tmp_path / name
-        (folder / "tok").mkdir(parents=True, exist_ok=True)
-        documents = {"unwritten": "keep", **fields.pop("documents", {})}
-        for path, text in files.items():
-            (folder / path).write_text(text)
-        dataset = chat_dataset(folder, CHATS[:1], template=None, documents=documents, **fields)
-        if name != "c":
-            config = {"eos_token": END, "chat_template": named}
-            (folder / "tok/tokenizer_config.json").write_text(json.dumps(config))
-        return dataset
+BESIDE = "tok/chat_template.jinja"
+NAMED: Any = [{"name": "rag", "template": "no"}, {"name": "default", "template": writing("yes")}]
 
-    def text_of(dataset: Dataset) -> str:
-        [(ids, mask)] = documents_of(tokenize(dataset))
-        assert mask == [1] * len(ids)
-        return library.decode(ids)
 
-    named: Any = None
-    own = {"chat_template": "own.jinja"}
-    assert text_of(declared("a", {"own.jinja": written("own")}, documents=own)) == "own"
-    named = [{"name": "rag", "template": "no"}, {"name": "default", "template": written("yes")}]
-    assert text_of(declared("b", {})) == "yes"
-    dataset = declared("b", {"tok/chat_template.jinja": written("file")})
-    before = graph_of(dataset).output("tokenizer").fingerprint
-    assert text_of(dataset) == "file"
-    dataset = declared("b", {"tok/chat_template.jinja": written("other")})
-    assert graph_of(dataset).output("tokenizer").fingerprint != before
-    beside = {"tok/chat_template.jinja": written("beside")}
-    by_name = {"name": "tok/tokenizer.json"}
-    assert text_of(declared("c", beside, tokenizer=by_name)) == "beside"
+def one_chat(folder: Path, files: dict[str, str], **fields: Any) -> Dataset:
+    """Return a dataset of one chat, with files that are templates which write these texts."""
+    (folder / "tok").mkdir(exist_ok=True)
+    for path, text in files.items():
+        (folder / path).write_text(writing(text))
+    documents = {"unwritten": "keep", **fields.pop("documents", {})}
+    return chat_dataset(folder, CHATS[:1], documents=documents, **fields)
+
+
+@pytest.mark.parametrize(
+    ("files", "fields", "written"),
+    [
+        ({"own.jinja": "own", BESIDE: "no"}, {"documents": {"chat_template": "own.jinja"}}, "own"),
+        ({BESIDE: "file"}, {}, "file"),
+        ({}, {}, "yes"),
+        ({BESIDE: "beside"}, {"tokenizer": {"name": "tok/tokenizer.json"}}, "beside"),
+    ],
+    ids=["of the dataset", "a file before those named", "the default", "beside tokenizer.json"],
+)
+def test_where_a_template_comes_from(
+    files: dict[str, str], fields: dict[str, Any], written: str, tmp_path: Path
+):
+    [(ids, mask)] = documents_of(tokenize(one_chat(tmp_path, files, template=NAMED, **fields)))
+
+    assert tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids) == written
+    assert mask == [1] * len(ids)
+
+
+def test_another_template_beside_a_tokenizer_is_another_output(tmp_path: Path):
+    first, second = (
+        graph_of(one_chat(tmp_path, {BESIDE: text}, template=None)).output("tokenizer").fingerprint
+        for text in ("a", "b")
+    )
+
+    assert first != second
 
 
 def test_the_text_of_a_template_file_is_what_decides_the_tokens(tmp_path: Path):
