@@ -15,6 +15,7 @@ import yaml
 
 from tokflow.store.remote import objects_at
 from tokflow_tests.cli.commands import run
+from tokflow_tests.hub import Hub
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import digests_of
 from tokflow_tests.tiny import (
@@ -78,6 +79,17 @@ def test_a_command_finds_what_another_machine_built_and_shows_urls(
 
     assert result.exit_code == 0, result.output
     assert expected.format(url=url) in result.stdout
+    assert str(machine / "cache") not in result.output
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+def test_an_export_at_a_url_is_pushed_to_the_hub(url: str, machine: Path, writable: Hub):
+    result = run("push", f"{url}/small/exports/parquet/latest", "hf://datasets/team/texts")
+
+    assert result.exit_code == 0, result.output
+    tree = writable.commits["team/texts"][writable.branches["team/texts"]["main"]]
+    assert json.loads(tree["_tokflow/manifest.json"])["files"].keys() < tree.keys()
+    assert len(writable.summaries) == 1
     assert str(machine / "cache") not in result.output
 
 
