@@ -26,7 +26,7 @@ import pyarrow as pa
 import xxhash
 
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Reject, is_accepted, ranges
-from tokflow.documents.transform import KeptColumns
+from tokflow.documents.kept_columns import KeptColumns
 from tokflow.errors import BadDocumentError
 from tokflow.raw import RawPartition
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
@@ -107,7 +107,7 @@ class ShardWriter:
         self._schema = DOCUMENTS_SCHEMA if documents.transform is None else RECORDS_SCHEMA
         self.kept = None
         if documents.keep_columns:
-            self.kept = KeptColumns(source.records_of, source.open_range, documents)
+            self.kept = KeptColumns(source, documents)
         names = [TOKENS_NAME, *([LOSS_MASK_NAME] if documents.is_chat else [])]
         self._files = {name: opened.enter_context(HashedWriter(self._path[name])) for name in names}
         schemas = {DOCUMENTS_NAME: self._schema}

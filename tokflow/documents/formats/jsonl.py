@@ -37,7 +37,8 @@ from tokflow.documents.batch import (
 from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
 from tokflow.documents.decoding import read_blocks
 from tokflow.documents.formats import RECORDS, Columns
-from tokflow.documents.formats.txt import LineBatch, count_before, cut_records
+from tokflow.documents.formats.json_array import cut_records
+from tokflow.documents.formats.txt import LineBatch, count_before
 from tokflow.documents.ranges import Before, OpenRange, Range, read_text, text_ranges
 from tokflow.errors import ConfigError
 from tokflow.store.tables import texts_of

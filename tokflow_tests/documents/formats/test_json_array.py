@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tokflow.documents import DocumentsConfig, Limit, Reject
 from tokflow.documents.formats import arrow, columns_of, parquet
 from tokflow.documents.formats.delimited import Dialect, OddRecord, RecordCutter
-from tokflow.documents.formats.txt import cut_records
+from tokflow.documents.formats.json_array import cut_records
 from tokflow.documents.ranges import ranges_of
 from tokflow.errors import RawFileError
 from tokflow_tests.reading import in_blocks, read_documents
