@@ -35,8 +35,9 @@ from tokflow.selection.stage import SELECTION
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split import Split
 from tokflow.split.stage import SPLIT
+from tokflow.store.engine_verdicts import try_to_write_verdict
 from tokflow.store.integrity import once_more, raise_damage
-from tokflow.store.remembered import CheckMemory, try_to_write_verdict
+from tokflow.store.remembered import CheckMemory
 from tokflow.store.tables import to_numpy
 from tokflow.tokens import positions_of_runs
 from tokflow.tokens.shard_files import hashes_as_array

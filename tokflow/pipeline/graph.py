@@ -25,7 +25,8 @@ from tokflow.split import Split
 from tokflow.split.permutation import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage
-from tokflow.store.remembered import ManifestIndex, ManifestIndexes, write_verdict
+from tokflow.store.engine_verdicts import write_verdict
+from tokflow.store.remembered import ManifestIndex, ManifestIndexes
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, resolve_encoding, tokenizer_of
 from tokflow.tokens.shard import TokenShard

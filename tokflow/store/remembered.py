@@ -1,19 +1,13 @@
-"""Files in which runs remember what they have read and found, so that it is not worked out again.
+"""Files of lines in which runs remember what they have read and found, so that it is not worked out
+again.
 
     <store>/<dataset>/checks.jsonl                findings of checks of outputs
     <store>/<dataset>/manifests-<stage>.index     the manifests of one stage
     <store>/<dataset>/hashes.jsonl                checksums of raw files; see `raw.hashes`
-    <store>/.verdicts/<tokenizer[:16]>.json       verdicts on gigatoken, by the fingerprint of a
-    <store>/<dataset>/.verdicts/<same name>       tokenizer, for all its files
 
 Several processes may use one at once: the last line of a thing counts. Nothing is synced: a line
 that is lost, damaged or cut off costs that what it says is worked out again, and so does a file
 that cannot be read or written.
-
-Of verdicts, which are whole or not there, either counts: the first for all datasets of the store,
-the second goes where the folder of a dataset is copied. One stays until somebody removes it by
-hand, whatever version of gigatoken comes next: the shards it was wrong on may still lie in the
-store.
 """
 
 import json
@@ -23,22 +17,13 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 
 from tokflow.store.atomic import new_file
 from tokflow.store.listed_files import Stamp
-from tokflow.store.manifest import (
-    FORMAT_VERSION,
-    MANIFEST_NAME,
-    VERDICTS_NAME,
-    Manifest,
-    Recipe,
-    plain_json,
-)
-from tokflow.store.store import InStore
+from tokflow.store.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest, Recipe, plain_json
 
 LEAST_OUTPUTS = 100
 """Outputs of a stage from which on it has an index; the manifests of fewer are read in no time."""
@@ -232,54 +217,3 @@ def _place(key: str, variant: str) -> tuple[bytes, bytes]:
 
 def _checksum(fields: bytes) -> bytes:
     return b"%08x" % zlib.crc32(fields, FORMAT_VERSION)
-
-
-def read_verdict(folder: Path, fingerprint: str) -> str | None:
-    """Return what gigatoken did wrong with the tokenizer in `folder`; None where nothing is known.
-
-    A verdict that cannot be read is one all the same.
-    """
-    for path in _paths(folder, fingerprint):
-        try:
-            return str(json.loads(path.read_text(encoding="utf-8"))["difference"])
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (OSError, ValueError, LookupError, TypeError):
-            return f"{path} cannot be read"
-    return None
-
-
-def write_verdict(tokenizer: InStore, difference: str) -> None:
-    """Keep what gigatoken did wrong with a tokenizer: whole or not at all."""
-    fingerprint = tokenizer.manifest.details["tokenizer_fingerprint"]
-    fields = {
-        "engine": "gigatoken",
-        "version": version("gigatoken"),
-        "tokenizer_fingerprint": fingerprint,
-        "difference": difference,
-    }
-    content = json.dumps(fields, indent=1, ensure_ascii=False) + "\n"
-    for path in _paths(tokenizer.folder, fingerprint):
-        tokenizer.store.write_beside(path, content.encode())
-
-
-def try_to_write_verdict(tokenizer: InStore, difference: str) -> None:
-    """Keep a verdict unless the store cannot be written to: then nothing in it can be fixed."""
-    with suppress(OSError):
-        write_verdict(tokenizer, difference)
-
-
-def spread_verdict(tokenizer: InStore) -> None:
-    """Put a verdict that is known in one of its places into the other, byte for byte."""
-    paths = _paths(tokenizer.folder, tokenizer.manifest.details["tokenizer_fingerprint"])
-    known = [path for path in paths if path.is_file()]
-    for path in paths if known else ():
-        if path not in known:
-            tokenizer.store.write_beside(path, known[0].read_bytes())
-
-
-def _paths(folder: Path, fingerprint: str) -> list[Path]:
-    """Return the paths of a verdict on the tokenizer in `<store>/<dataset>/tokenizer/<name>`."""
-    dataset = folder.absolute().parents[1]
-    name = f"{fingerprint[:16]}.json"
-    return [place / VERDICTS_NAME / name for place in (dataset.parent, dataset)]

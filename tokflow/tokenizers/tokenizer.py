@@ -15,8 +15,8 @@ from pydantic import Field
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError, shortened
 from tokflow.store.config import Config, Listed
+from tokflow.store.engine_verdicts import read_verdict
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, damaged
-from tokflow.store.remembered import read_verdict
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.urls import is_url
 from tokflow.tokenizers import check_pattern

@@ -24,8 +24,8 @@ from tokflow.pools.pool import Advance
 from tokflow.raw import RawPartition
 from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, Writer
 from tokflow.store.atomic import segments_folder
+from tokflow.store.engine_verdicts import spread_verdict
 from tokflow.store.manifest import Manifest, Recipe, write_manifest
-from tokflow.store.remembered import spread_verdict
 from tokflow.store.store import StoredOutput
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig

@@ -39,7 +39,7 @@ from tokflow.sequences.stage import SEQUENCES
 from tokflow.split import CUT_TOKENS_NAME, SPLIT_VERSION, Split
 from tokflow.split.stage import SPLIT, cut_encoder
 from tokflow.stage import RAW, Stage
-from tokflow.store.remembered import try_to_write_verdict
+from tokflow.store.engine_verdicts import try_to_write_verdict
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import Unreadable
 from tokflow.store.versions import changed_since

@@ -13,8 +13,8 @@ from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.plan import make_plan
+from tokflow.store.engine_verdicts import read_verdict
 from tokflow.store.manifest import is_complete
-from tokflow.store.remembered import read_verdict
 from tokflow_tests.disks import flip, full_disk
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import build, declare
