@@ -159,6 +159,16 @@ def test_rows_are_those_of_the_plain_model_or_what_holds_of_any_and_counted(
     assert {name: counts[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize("strategy", ["best_fit", "pool"])
+def test_neither_a_row_nor_the_tail_is_shorter_than_min_sample_length(strategy: Strategy):
+    config = PackingConfig(strategy=strategy, sequence_length=5, min_sample_length=4)
+
+    rows = pack_files([int64(3, 4, 3)], config)  # of the two short ones one is the tail
+
+    assert rows.all == [[((0, 1, 0), 4, 0)]]
+    assert rows.counts.num_dropped_tokens == 6
+
+
 @every_strategy
 @settings(deadline=None, max_examples=30)
 @given(data=st.data(), files=files_of_lengths)
