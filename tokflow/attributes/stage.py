@@ -6,13 +6,23 @@ from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from tokflow import stage
 from tokflow.attributes.config import AttributeConfig, DeclaredAttributes
 from tokflow.documents import DocumentsConfig
 from tokflow.documents.user_function import UserFunction, find_function
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw import RawConfig, RawFile, list_raw
 from tokflow.raw.files import hash_files
+from tokflow.stage import (
+    Cost,
+    DatasetConfig,
+    Graph,
+    Input,
+    Making,
+    Stage,
+    Tables,
+    TablesWriter,
+    Writer,
+)
 from tokflow.store.config import relocated
 from tokflow.store.manifest import Recipe, joined_digest
 from tokflow.tokens.shard_files import TEXT_DIGEST
@@ -32,22 +42,22 @@ there, or more. document: its index in documents.parquet; evaluation_file, evalu
 the distinct n-grams of the text; ngram: the first of them in the document, decoded."""
 
 
-class AttributesStage(stage.Stage):
+class AttributesStage(Stage):
     """The attributes of each token shard, once for each name."""
 
     name = "attributes"
-    cost = stage.Cost(0.05)
+    cost = Cost(0.05)
 
-    def variants(self, dataset: stage.DatasetConfig) -> Mapping[str, AttributeConfig]:
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, AttributeConfig]:
         """Return the attributes by name."""
         return dataset.of(DeclaredAttributes).named
 
-    def inputs(self, dataset: stage.DatasetConfig, variant: str) -> Sequence[stage.Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the tokens, whose documents have keys, and for a function the raw files."""
         is_read = dataset.of(DeclaredAttributes).named[variant].function is not None
-        return [stage.Input(stage="tokens"), *([stage.Input(stage="raw")] if is_read else [])]
+        return [Input(stage="tokens"), *([Input(stage="raw")] if is_read else [])]
 
-    def recipe(self, making: stage.Making) -> Recipe:
+    def recipe(self, making: Making) -> Recipe:
         """Return what decides attributes: the documents, the tables, and what is taken of them; of
         a function its module and the texts, whatever makes tokens of these."""
         source = _source_of(making)
@@ -60,12 +70,12 @@ class AttributesStage(stage.Stage):
             return _recipe(_config(making), decides, parents)
         return _recipe(_config(making), {"tables": source.digest(raw_files_of(making))}, parents)
 
-    def declared_recipe(self, dataset: stage.DatasetConfig, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the attributes of any shard."""
         config = dataset.of(DeclaredAttributes).named[variant]
         return _recipe(config, {} if config.function else {"tables": ""}, {})
 
-    def writer(self, making: stage.Making) -> stage.Writer:
+    def writer(self, making: Making) -> Writer:
         """Return what reads the tables and aligns them, or calls the function."""
         shard, config, name = making.opened("tokens"), _config(making), making.variant
         source = _source_of(making)
@@ -83,20 +93,20 @@ class AttributesStage(stage.Stage):
         else:
             files = source.of(raw_files_of(making))
             aligned = partial(align, shard, config, files, name, are_own=source.are_own)
-        return stage.TablesWriter.of(making, attributes_of, name, aligned)
+        return TablesWriter.of(making, attributes_of, name, aligned)
 
-    def files_beside(self, dataset: stage.DatasetConfig, variant: str) -> Sequence[Path]:
+    def files_beside(self, dataset: DatasetConfig, variant: str) -> Sequence[Path]:
         """Return the tables, the evaluation texts, or the module of the function."""
         config, where = dataset.of(DeclaredAttributes).named[variant], f"attributes.{variant}"
         if config.function:
             return [find_function(config.function, dataset.base, where=f"{where}.function").path]
         return [*paths_of(config.evaluation or config.files, dataset, where).values()]
 
-    def reads_tokens(self, dataset: stage.DatasetConfig, variant: str) -> bool:
+    def reads_tokens(self, dataset: DatasetConfig, variant: str) -> bool:
         """Return whether documents are compared with evaluation texts."""
         return bool(dataset.of(DeclaredAttributes).named[variant].evaluation)
 
-    def about(self, dataset: stage.DatasetConfig, variant: str) -> str:
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
         config = dataset.of(DeclaredAttributes).named[variant]
         of = config.function or f"tables, by {config.key}"
@@ -107,7 +117,7 @@ class AttributesStage(stage.Stage):
 ATTRIBUTES = AttributesStage()
 
 
-def _config(making: stage.Making) -> AttributeConfig:
+def _config(making: Making) -> AttributeConfig:
     return making.of(DeclaredAttributes).named[making.variant]
 
 
@@ -158,12 +168,12 @@ def named_digest(files: Mapping[str, RawFile]) -> str:
     return joined_digest(f"{key}\0{of.sha256}" for key, of in files.items())
 
 
-def raw_files_of(making: stage.Making) -> list[str]:
+def raw_files_of(making: Making) -> list[str]:
     """Return the keys of the raw files of a partition."""
     return [of.key for of in making.graph.partitions[making.key]]
 
 
-def _source_of(making: stage.Making) -> _Tables | UserFunction:
+def _source_of(making: Making) -> _Tables | UserFunction:
     """Return the tables or the function of an attribute, found once for all partitions.
 
     Raises: TokflowError.
@@ -180,7 +190,7 @@ def _source_of(making: stage.Making) -> _Tables | UserFunction:
     return found[name]
 
 
-def _tables(graph: stage.Graph, name: str, config: AttributeConfig) -> _Tables:
+def _tables(graph: Graph, name: str, config: AttributeConfig) -> _Tables:
     """Return the tables of an attribute, hashed. Raises: ConfigError, RawFileError."""
     where = f"attributes.{name}.{'evaluation' if config.evaluation else 'files'}"
     files = tables_of(config.evaluation or config.files, graph.dataset, where)
@@ -199,17 +209,13 @@ def _tables(graph: stage.Graph, name: str, config: AttributeConfig) -> _Tables:
     return _Tables(of_raw if are_own else files, are_own)
 
 
-def tables_of(
-    patterns: tuple[str, ...], dataset: stage.DatasetConfig, where: str
-) -> dict[str, RawFile]:
+def tables_of(patterns: tuple[str, ...], dataset: DatasetConfig, where: str) -> dict[str, RawFile]:
     """Return the files that paths and patterns of a YAML name, by their keys, hashed. Raises: as
     `paths_of`; RawFileError."""
     return hash_files(paths_of(patterns, dataset, where), store=dataset.folder)
 
 
-def paths_of(
-    patterns: tuple[str, ...], dataset: stage.DatasetConfig, where: str
-) -> dict[str, Path]:
+def paths_of(patterns: tuple[str, ...], dataset: DatasetConfig, where: str) -> dict[str, Path]:
     """Return the files that paths and patterns of a YAML name, by their keys.
 
     Raises: ConfigError where there are none, and for files elsewhere.
@@ -231,7 +237,7 @@ def _stem(key: str) -> str:
     return str(path.with_name(path.name.partition(".")[0] or path.name))
 
 
-def attributes_of(name: str, aligned: "Callable[[], Aligned]") -> stage.Tables:
+def attributes_of(name: str, aligned: "Callable[[], Aligned]") -> Tables:
     """Return the attributes of one shard. Raises: as `aligned`, which gives them."""
     found = aligned()
     tables = {ATTRIBUTES_NAME: found.columns}

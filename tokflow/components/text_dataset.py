@@ -25,8 +25,16 @@ from tokflow.components.checks import LISTING, mark_failed
 from tokflow.components.decisions import Decision, Memory, decide
 from tokflow.components.file_partitions import sync_files
 from tokflow.errors import TokflowError, message_of
-from tokflow.pipeline import declared
 from tokflow.pipeline.dataset import DEFAULT_STORE, Dataset
+from tokflow.pipeline.declared import (
+    YAML_NAMES,
+    Declaration,
+    as_declared_now,
+    declared_by,
+    find_declarations,
+    is_first,
+    load_declared,
+)
 from tokflow.pipeline.fields import dagster_name
 from tokflow.pipeline.project import find_project
 from tokflow.pipeline.raw_patterns import as_name, patterns_of, shortened_to
@@ -135,7 +143,7 @@ class DatasetScaffolder(dg.Scaffolder[Any]):
             name, root = as_name(request.target_path.name), request.project_root or Path.cwd()
             project = find_project(root)
             if project is not None:
-                check_new(name, request.target_path / declared.YAML_NAMES[0], project)
+                check_new(name, request.target_path / YAML_NAMES[0], project)
             raw, patterns, suggested = root / "data/raw" / name, [f"data/raw/{name}/*"], UNSEEN
             if any(format_of_name(path.name) for path in raw.rglob("*")):
                 found = patterns_of([str(raw)], here=root, store=root / DEFAULT_STORE)
@@ -146,7 +154,7 @@ class DatasetScaffolder(dg.Scaffolder[Any]):
             if isinstance(error, TokflowError):
                 raise click.ClickException(str(error)) from None
             raise
-        with (request.target_path / declared.YAML_NAMES[0]).open("x", encoding="utf-8") as file:
+        with (request.target_path / YAML_NAMES[0]).open("x", encoding="utf-8") as file:
             file.write(text)
 
 
@@ -184,12 +192,12 @@ class TextDataset(dg.Component):
         return cls.declared(_declarations(context, values))
 
     @classmethod
-    def declared(cls, declarations: Iterable[declared.Declaration]) -> Self:
+    def declared(cls, declarations: Iterable[Declaration]) -> Self:
         """Return the component of some datasets, whatever is wrong with any of them."""
         datasets, broken = [], []
         for declaration in declarations:
             try:
-                dataset = declared.load_declared(replace(declaration, stages=cls.stages))
+                dataset = load_declared(replace(declaration, stages=cls.stages))
                 asset_specs(dataset)
                 datasets.append(dataset)
             except TokflowError as error:
@@ -238,20 +246,20 @@ class TextDataset(dg.Component):
 
 def _declarations(
     context: dg.ComponentLoadContext, attributes: Mapping[str, Any]
-) -> list[declared.Declaration]:
+) -> list[Declaration]:
     """Return the declarations of a component's datasets, except duplicates of a name, which the
     first reports."""
     place = context.component_loc
     folder, index = getattr(place, "file_path", None), getattr(place, "instance_key", None)
     project = find_project(context.project_root) if folder else None  # else of no YAML file
-    declarations = declared.find_declarations(project) if project else []
+    declarations = find_declarations(project) if project else []
     own = [of for of in declarations if (of.path.parent, of.index) == (folder, index or 0)]
     if own:
-        return [of for of in own if declared.is_first(of, declarations)]
+        return [of for of in own if is_first(of, declarations)]
     path = folder / "defs.yaml" if folder else Path("attributes")
     name = folder.name if folder else "dataset"
-    document = declared.Declaration(name, path, 0, context.project_root, {}, str(path))
-    return declared.declared_by(document, attributes, index=0, is_component=False)
+    document = Declaration(name, path, 0, context.project_root, {}, str(path))
+    return declared_by(document, attributes, index=0, is_component=False)
 
 
 def make_definitions(*datasets: Dataset) -> dg.Definitions:
@@ -318,7 +326,7 @@ def files_sensor(
         with suppress(msgspec.DecodeError):  # of a cursor that somebody else set
             memories = msgspec.json.decode(context.cursor or "", type=dict[str, Memory])
         decisions: dict[str, Decision] = {}
-        for dataset, error in declared.as_declared_now(datasets):  # a run loads it anew, too
+        for dataset, error in as_declared_now(datasets):  # a run loads it anew, too
             memory = memories.get(dataset.name, Memory())
             decision = decide(context.instance, dataset, memory, now=time.time())
             said = f"{decision.said}, as its YAML was when it was loaded, for now: {error}"

@@ -6,6 +6,15 @@ from tokflow.documents.formats import deciding_fields, format_of, kind_of_files
 from tokflow.documents.source import DocumentSource, is_accepted
 
 __all__ = [
-    "Batch", "DocumentSource", "DocumentsConfig", "Limit", "Reject", "Render", "Spans",
-    "deciding_fields", "format_of", "is_accepted", "kind_of_files",
-]  # fmt: skip
+    "Batch",
+    "DocumentSource",
+    "DocumentsConfig",
+    "Limit",
+    "Reject",
+    "Render",
+    "Spans",
+    "deciding_fields",
+    "format_of",
+    "is_accepted",
+    "kind_of_files",
+]

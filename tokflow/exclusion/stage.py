@@ -14,13 +14,23 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BeforeValidator
 
-from tokflow import stage
 from tokflow.attributes.config import OWN_KEYS
 from tokflow.attributes.stage import named_digest, paths_of, tables_of
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, nearest
 from tokflow.raw import RawFile
 from tokflow.raw.config import as_names
+from tokflow.stage import (
+    Cost,
+    DatasetConfig,
+    Input,
+    Making,
+    Opened,
+    Stage,
+    Tables,
+    TablesWriter,
+    Writer,
+)
 from tokflow.store.config import Config
 from tokflow.store.manifest import Recipe, joined_digest
 from tokflow.store.store import StoredOutput
@@ -105,45 +115,45 @@ class Exclusion:
         return hashlib.sha256(repr(rows).encode()).hexdigest() if rows else ""
 
 
-class ExclusionStage(stage.Stage):
+class ExclusionStage(Stage):
     """The documents that lists name, of the whole dataset."""
 
     name = "exclusion"
     config, needs = ExcludeConfig, "path"
     is_of_file = False
-    cost = stage.Cost(0.2)
+    cost = Cost(0.2)
 
-    def inputs(self, dataset: stage.DatasetConfig, variant: str) -> Sequence[stage.Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the tokens of all partitions, whose documents have keys."""
         why = ", among whose documents those of `exclude` are looked for"
-        return [stage.Input(stage="tokens", reach="all", why_all=why)]
+        return [Input(stage="tokens", reach="all", why_all=why)]
 
-    def recipe(self, making: stage.Making) -> Recipe:
+    def recipe(self, making: Making) -> Recipe:
         """Return what decides the documents: the lists, and the tokens of all partitions."""
         digest = joined_digest(of.fingerprint for of in making.inputs("tokens").values())
         lists = named_digest(_files(making.graph.dataset))
         return _recipe(making.of(ExcludeConfig), lists=lists, all_files=digest)
 
-    def declared_recipe(self, dataset: stage.DatasetConfig, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides."""
         return _recipe(dataset.of(ExcludeConfig))
 
-    def writer(self, making: stage.Making) -> stage.Writer:
+    def writer(self, making: Making) -> Writer:
         """Return what looks for the documents."""
         dataset, kept = making.graph.dataset, making.of(DocumentsConfig).keep_columns
         how = making.of(ExcludeConfig), kept, dataset.name
         shards = making.opened_all("tokens")
-        return stage.TablesWriter.of(making, excluded_from, shards, _files(dataset), *how)
+        return TablesWriter.of(making, excluded_from, shards, _files(dataset), *how)
 
-    def files_beside(self, dataset: stage.DatasetConfig, variant: str) -> Sequence[Path]:
+    def files_beside(self, dataset: DatasetConfig, variant: str) -> Sequence[Path]:
         """Return the lists."""
         return [*paths_of(dataset.of(ExcludeConfig).path, dataset, "exclude.path").values()]
 
-    def open(self, stored: StoredOutput, inputs: stage.Opened) -> Exclusion:
+    def open(self, stored: StoredOutput, inputs: Opened) -> Exclusion:
         """Return the documents."""
         return Exclusion(read_table(stored.file(EXCLUDED_NAME)))
 
-    def about(self, dataset: stage.DatasetConfig, variant: str) -> str:
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
         return f"The documents that {', '.join(dataset.of(ExcludeConfig).path)} takes out."
 
@@ -151,12 +161,12 @@ class ExclusionStage(stage.Stage):
 EXCLUSION = ExclusionStage()
 
 
-def excludes(dataset: stage.DatasetConfig) -> bool:
+def excludes(dataset: DatasetConfig) -> bool:
     """Return whether lists exclude documents of a dataset."""
     return EXCLUSION in dataset.stages and bool(EXCLUSION.variants(dataset))
 
 
-def exclusion_of(making: stage.Making) -> Exclusion | None:
+def exclusion_of(making: Making) -> Exclusion | None:
     """Return what is excluded from the dataset of an output; None without `exclude`.
 
     Raises: MissingOutputError where the lists have not been looked up.
@@ -168,7 +178,7 @@ def exclusion_of(making: stage.Making) -> Exclusion | None:
     return found
 
 
-def _files(dataset: stage.DatasetConfig) -> dict[str, RawFile]:
+def _files(dataset: DatasetConfig) -> dict[str, RawFile]:
     return tables_of(dataset.of(ExcludeConfig).path, dataset, "exclude.path")
 
 
@@ -183,7 +193,7 @@ def excluded_from(
     config: ExcludeConfig,
     kept: Sequence[str],
     dataset: str,
-) -> stage.Tables:
+) -> Tables:
     """Return the documents that lists name.
 
     Raises: as `read_lists`; ConfigError for a list of which no row names a document.

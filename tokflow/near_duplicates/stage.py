@@ -11,8 +11,17 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from tokflow import stage
 from tokflow.errors import ConfigError
+from tokflow.stage import (
+    Cost,
+    DatasetConfig,
+    Input,
+    Making,
+    Stage,
+    TablesWriter,
+    WholeWriter,
+    Writer,
+)
 from tokflow.store.config import Config, Count
 from tokflow.store.manifest import Manifest, Recipe, checksums, joined_digest, write_manifest
 from tokflow.store.tables import TableWriter
@@ -77,72 +86,72 @@ SIGNATURES_VERSION = NEAR_DUPLICATES_VERSION = 1
 """Raised when the same input would give other bytes."""
 
 
-class SignaturesStage(stage.Stage):
+class SignaturesStage(Stage):
     """The band keys of each token shard."""
 
     name = "signatures"
     config, needs = NearDuplicatesConfig, "threshold"
-    cost = stage.Cost(0.05, per_byte=1 / 70e6)
+    cost = Cost(0.05, per_byte=1 / 70e6)
 
-    def inputs(self, dataset: stage.DatasetConfig, variant: str) -> Sequence[stage.Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the tokens."""
-        return [stage.Input(stage="tokens")]
+        return [Input(stage="tokens")]
 
-    def recipe(self, making: stage.Making) -> Recipe:
+    def recipe(self, making: Making) -> Recipe:
         """Return what decides the keys: the tokens, and how keys are made of them."""
         config = making.of(NearDuplicatesConfig)
         return _signatures_recipe(config, tokens=making.input("tokens").fingerprint)
 
-    def declared_recipe(self, dataset: stage.DatasetConfig, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the keys of any shard."""
         return _signatures_recipe(dataset.of(NearDuplicatesConfig))
 
-    def writer(self, making: stage.Making) -> stage.Writer:
+    def writer(self, making: Making) -> Writer:
         """Return what reads the tokens."""
         made_of = making.opened("tokens"), making.of(NearDuplicatesConfig)
-        return stage.WholeWriter(partial(write_signatures, *made_of, recipe=making.recipe))
+        return WholeWriter(partial(write_signatures, *made_of, recipe=making.recipe))
 
-    def reads_tokens(self, dataset: stage.DatasetConfig, variant: str) -> bool:
+    def reads_tokens(self, dataset: DatasetConfig, variant: str) -> bool:
         """Return True: keys are made of n-grams of tokens."""
         return True
 
-    def about(self, dataset: stage.DatasetConfig, variant: str) -> str:
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
         return "Keys by which texts that are nearly the same are found."
 
 
-class NearDuplicatesStage(stage.Stage):
+class NearDuplicatesStage(Stage):
     """The pairs of texts that are alike, of the whole dataset."""
 
     name = "near_duplicates"
     config, needs = NearDuplicatesConfig, "threshold"
     is_of_file = False
-    cost = stage.Cost(1.0)
+    cost = Cost(1.0)
 
-    def inputs(self, dataset: stage.DatasetConfig, variant: str) -> Sequence[stage.Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return keys and tokens of all partitions."""
-        return [stage.Input(stage=of, reach="all") for of in (SIGNATURES.name, "tokens")]
+        return [Input(stage=of, reach="all") for of in (SIGNATURES.name, "tokens")]
 
-    def recipe(self, making: stage.Making) -> Recipe:
+    def recipe(self, making: Making) -> Recipe:
         """Return what decides the pairs: the texts and keys of all partitions, the threshold."""
         inputs = making.inputs(SIGNATURES.name, "")
         digest = joined_digest(sorted(of.fingerprint for of in inputs.values()))
         return _pairs_recipe(making.of(NearDuplicatesConfig), all_files=digest)
 
-    def declared_recipe(self, dataset: stage.DatasetConfig, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides, whatever files there are."""
         return _pairs_recipe(dataset.of(NearDuplicatesConfig))
 
-    def writer(self, making: stage.Making) -> stage.Writer:
+    def writer(self, making: Making) -> Writer:
         """Return what joins the keys and proves the pairs."""
         from tokflow.near_duplicates.pairs import proven_pairs
 
         config = making.of(NearDuplicatesConfig)
         inputs = (making.opened_all(of, "") for of in ("tokens", SIGNATURES.name))
         how = config.bands, config.ngram, config.needed(), making.opened("tokenizer")
-        return stage.TablesWriter.of(making, proven_pairs, *inputs, *how)
+        return TablesWriter.of(making, proven_pairs, *inputs, *how)
 
-    def about(self, dataset: stage.DatasetConfig, variant: str) -> str:
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
         config = dataset.of(NearDuplicatesConfig)
         return (

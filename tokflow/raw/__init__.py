@@ -14,7 +14,18 @@ from tokflow.raw.hashes import Progress
 from tokflow.raw.sources import BadFile, LeftOut, Listing, RawSource, list_raw
 
 __all__ = [
-    "BadFile", "GroupProposal", "LeftOut", "Listing", "Progress", "RawConfig", "RawFile",
-    "RawPartition", "RawSource", "escaped", "group_key", "list_raw", "partitions_of",
+    "BadFile",
+    "GroupProposal",
+    "LeftOut",
+    "Listing",
+    "Progress",
+    "RawConfig",
+    "RawFile",
+    "RawPartition",
+    "RawSource",
+    "escaped",
+    "group_key",
+    "list_raw",
+    "partitions_of",
     "read_raw_files",
-]  # fmt: skip
+]

@@ -37,9 +37,15 @@ _LISTED = ("ETag", "generation", "etag", "content_md5")
 with the labels of an object."""
 _TIMES = ("LastModified", "last_modified", "updated", "modified", "mtime", "modify", "created")
 _NO_USE = (
-    FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError,
-    NotImplementedError, ImportError, TypeError, ValueError,
-)  # fmt: skip
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    ImportError,
+    TypeError,
+    ValueError,
+)
 """Errors that another try would not avoid."""
 
 _Infos = dict[str, dict[str, Any]]

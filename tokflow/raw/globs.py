@@ -24,9 +24,17 @@ Matches: TypeAlias = dict[str, str]
 FileFormat: TypeAlias = Literal["parquet", "jsonl", "csv", "tsv", "txt", "arrow"]
 
 SUFFIXES: dict[str, FileFormat] = {
-    ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv",
-    ".tsv": "tsv", ".txt": "txt", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
-}  # fmt: skip
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".txt": "txt",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
 """Suffixes that `format: auto` goes by, in capitals too, before a suffix of compression."""
 
 COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4")
@@ -144,8 +152,11 @@ def list_folder(folder: str) -> Matches:
 
 
 _KINDS = {
-    stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFIFO: "a fifo", stat.S_IFSOCK: "a socket",
-}  # fmt: skip
+    stat.S_IFREG: FILE,
+    stat.S_IFDIR: FOLDER,
+    stat.S_IFIFO: "a fifo",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 def _kind(path: str, *, may_dangle: bool) -> str:

@@ -40,9 +40,13 @@ _IN_FOLDER = ("**/{0}/**", "**/{0}[{1}]*/**", "**/*[{1}]{0}/**", "**/*[{1}]{0}[{
 _IN_NAME = ("**/{0}[{1}]*", "**/*[{1}]{0}[{1}]*")
 _BETWEEN_WORDS = "-._ 0-9"
 _IGNORED = {
-    CARD, "config.json", "dataset_info.json", "dataset_infos.json", "dummy_data.zip",
+    CARD,
+    "config.json",
+    "dataset_info.json",
+    "dataset_infos.json",
+    "dummy_data.zip",
     "dataset_dict.json",
-}  # fmt: skip
+}
 _FAVOURITES: tuple[globs.FileFormat, ...] = ("parquet", "arrow", "jsonl", "csv", "txt", "tsv")
 """Formats: of two that as many files have the first is taken."""
 

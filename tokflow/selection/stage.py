@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tokflow import stage
 from tokflow.attributes.config import DeclaredAttributes, Kind
 from tokflow.attributes.stage import ATTRIBUTES, raw_files_of
 from tokflow.documents import DocumentsConfig
@@ -18,6 +17,17 @@ from tokflow.errors import ConfigError
 from tokflow.exclusion.stage import EXCLUSION, excludes, exclusion_of
 from tokflow.near_duplicates.stage import NEAR_DUPLICATES, NearDuplicatesConfig
 from tokflow.selection import left_out
+from tokflow.stage import (
+    Cost,
+    DatasetConfig,
+    Input,
+    Made,
+    Making,
+    Opened,
+    Stage,
+    TablesWriter,
+    Writer,
+)
 from tokflow.store.config import Config
 from tokflow.store.manifest import Recipe, joined_digest
 from tokflow.store.store import StoredOutput
@@ -58,7 +68,7 @@ class SelectConfig(Config):
     one of equal texts, and of texts that are alike.
     """
 
-    def over(self, dataset: stage.DatasetConfig) -> "Expression":
+    def over(self, dataset: DatasetConfig) -> "Expression":
         """Return the expression over the columns of a dataset.
 
         Raises: ConfigError where it is wrong.
@@ -69,7 +79,7 @@ class SelectConfig(Config):
 
 
 def expression_over(
-    dataset: stage.DatasetConfig, text: str, own: Mapping[str, Kind] = OWN_COLUMNS
+    dataset: DatasetConfig, text: str, own: Mapping[str, Kind] = OWN_COLUMNS
 ) -> "Expression":
     """Return an expression over the columns of a dataset; `own`: those that every one has. Raises:
     ConfigError where it is wrong."""
@@ -111,32 +121,32 @@ def as_select(select: object) -> object:
     )
 
 
-def columns_of(dataset: stage.DatasetConfig) -> dict[str, Kind]:
+def columns_of(dataset: DatasetConfig) -> dict[str, Kind]:
     """Return the columns that an expression may name, and their kinds."""
     kept: dict[str, Kind] = dict.fromkeys(dataset.of(DocumentsConfig).keep_columns, "text")
     return {**dataset.of(DeclaredAttributes).kinds(), **kept, **OWN_COLUMNS}
 
 
-class SelectionStage(stage.Stage):
+class SelectionStage(Stage):
     """The selection of the documents of each token shard: without those that are excluded."""
 
     name = "selection"
     gives = "selection"
-    cost = stage.Cost(0.02)
+    cost = Cost(0.02)
 
-    def variants(self, dataset: stage.DatasetConfig) -> Mapping[str, SelectConfig]:
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, SelectConfig]:
         """Return the config, where it has an expression, or lists exclude documents."""
         config = dataset.of(SelectConfig)
         return {"": config} if config.expression.strip() or excludes(dataset) else {}
 
-    def inputs(self, dataset: stage.DatasetConfig, variant: str) -> Sequence[stage.Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return what the expression is over, the pairs of copies, and what is excluded."""
         expression = _expression(dataset)
-        pairs = [stage.Input(stage=NEAR_DUPLICATES.name)] * ("near_duplicate" in expression.copies)
-        excluded = [stage.Input(stage=EXCLUSION.name)] * excludes(dataset)
+        pairs = [Input(stage=NEAR_DUPLICATES.name)] * ("near_duplicate" in expression.copies)
+        excluded = [Input(stage=EXCLUSION.name)] * excludes(dataset)
         return [*inputs_over(dataset, expression), *pairs, *excluded]
 
-    def recipe(self, making: stage.Making) -> Recipe:
+    def recipe(self, making: Making) -> Recipe:
         """Return what decides a selection: the tokens, the expression, and which of the documents
         are excluded."""
         expression = _expression(making.graph.dataset)
@@ -156,16 +166,16 @@ class SelectionStage(stage.Stage):
             },
         )
 
-    def declared_recipe(self, dataset: stage.DatasetConfig, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the selection of any shard."""
         config = {"expression": _expression(dataset).text}
         return Recipe(stage=self.name, version=SELECTION_VERSION, config=config, parents={})
 
-    def writer(self, making: stage.Making) -> stage.Writer:
+    def writer(self, making: Making) -> Writer:
         """Return what asks the expression of each document."""
         expression, columns = _expression(making.graph.dataset), columns_of(making.graph.dataset)
         files, exclusion = files_over(making, expression), exclusion_of(making)
-        return stage.TablesWriter.of(
+        return TablesWriter.of(
             making,
             left_out.left_out_of,
             making.opened("tokens"),
@@ -177,7 +187,7 @@ class SelectionStage(stage.Stage):
             excluded=exclusion.of(raw_files_of(making)) if exclusion else None,
         )
 
-    def open(self, stored: StoredOutput, inputs: stage.Opened) -> npt.NDArray[np.bool_]:
+    def open(self, stored: StoredOutput, inputs: Opened) -> npt.NDArray[np.bool_]:
         """Return whether each document is kept; (num_documents,)."""
         counts = stored.manifest.counts
         is_kept = np.ones(counts["num_documents"] + counts["num_unselected"], dtype=bool)
@@ -185,12 +195,12 @@ class SelectionStage(stage.Stage):
         is_kept[to_numpy(gone["document"])] = False
         return is_kept
 
-    def keeps_all(self, making: stage.Making) -> bool:
+    def keeps_all(self, making: Making) -> bool:
         """Return whether there is no expression, and no document of the partition is excluded."""
         exclusion, is_asked = exclusion_of(making), _expression(making.graph.dataset).text
         return exclusion is not None and not (is_asked or exclusion.digest(raw_files_of(making)))
 
-    def about(self, dataset: stage.DatasetConfig, variant: str) -> str:
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
         text = _expression(dataset).text or "all but what `exclude` names"
         return f"Which documents are kept:\n\n    {text}\n\nNo token is copied."
@@ -199,7 +209,7 @@ class SelectionStage(stage.Stage):
 SELECTION = SelectionStage()
 
 
-def why_left_out(selection: stage.Making, stored: StoredOutput, document: int) -> str | None:
+def why_left_out(selection: Making, stored: StoredOutput, document: int) -> str | None:
     """Return why a selection, which is stored, leaves out a document, with the row of a list that
     names it, or the document that stays; None where it is kept."""
     rule = left_out.rule_against(stored, document)
@@ -216,7 +226,7 @@ def why_left_out(selection: stage.Making, stored: StoredOutput, document: int) -
 class AllFiles:
     """Inputs of all partitions together, for quantiles and copies among all files."""
 
-    making: stage.Making
+    making: Making
     expression: "Expression"
     digest: str
     """Digest of the fingerprints of what all partitions have."""
@@ -266,12 +276,12 @@ class AllFiles:
         return find_copies(shards, are_kept, pairs)
 
 
-def inputs_over(dataset: stage.DatasetConfig, expression: "Expression") -> list[stage.Input]:
+def inputs_over(dataset: DatasetConfig, expression: "Expression") -> list[Input]:
     """Return the tokens and the attributes that an expression is over: those of all partitions
     where all files decide what it says of one."""
     names = _attributes(dataset, expression)
-    inputs = [stage.Input(stage="tokens")]
-    inputs += [stage.Input(stage=ATTRIBUTES.name, variant=of) for of in names]
+    inputs = [Input(stage="tokens")]
+    inputs += [Input(stage=ATTRIBUTES.name, variant=of) for of in names]
     if not _is_of_all(expression):
         return inputs
     of_all = {"why_all": ", of which quantile() is", "remedy": "compare with file_quantile()"}
@@ -280,7 +290,7 @@ def inputs_over(dataset: stage.DatasetConfig, expression: "Expression") -> list[
     return [replace(of, reach="all", **of_all) for of in inputs]
 
 
-def decided_over(making: stage.Making, expression: "Expression") -> dict[str, Any]:
+def decided_over(making: Making, expression: "Expression") -> dict[str, Any]:
     """Return what decides the values of an expression beside the tokens of its file."""
     files, names = files_over(making, expression), _attributes(making.graph.dataset, expression)
     attributes = {name: making.input(ATTRIBUTES.name, name).fingerprint for name in names}
@@ -288,7 +298,7 @@ def decided_over(making: stage.Making, expression: "Expression") -> dict[str, An
     return {**of_all, **({"attributes": attributes} if attributes else {})}
 
 
-def files_over(making: stage.Making, expression: "Expression") -> AllFiles | None:
+def files_over(making: Making, expression: "Expression") -> AllFiles | None:
     """Return what all files have in common; None where an expression is about each file by itself.
 
     Raises: MissingOutputError where the tokens of a partition are not there.
@@ -309,7 +319,7 @@ def files_over(making: stage.Making, expression: "Expression") -> AllFiles | Non
     return making.graph.shared(key, of_all) if _is_of_all(expression) else None
 
 
-def columns_over(making: stage.Making, expression: "Expression") -> dict[str, left_out.Column]:
+def columns_over(making: Making, expression: "Expression") -> dict[str, left_out.Column]:
     """Return the columns of attributes that an expression may name, by that name."""
     dataset = making.graph.dataset
     names = _attributes(dataset, expression)
@@ -321,24 +331,24 @@ def _is_of_all(expression: "Expression") -> bool:
     return bool(expression.copies) or any(of.scope == "dataset" for of in expression.quantiles)
 
 
-def _pairs_of(making: stage.Making, expression: "Expression") -> stage.Made | None:
+def _pairs_of(making: Making, expression: "Expression") -> Made | None:
     """Return the pairs of alike texts; None where an expression does not ask for them."""
     is_asked = "near_duplicate" in expression.copies
     return making.input(NEAR_DUPLICATES.name) if is_asked else None
 
 
-def _expression(dataset: stage.DatasetConfig) -> "Expression":
+def _expression(dataset: DatasetConfig) -> "Expression":
     return dataset.of(SelectConfig).over(dataset)
 
 
-def _attributes(dataset: stage.DatasetConfig, expression: "Expression") -> list[str]:
+def _attributes(dataset: DatasetConfig, expression: "Expression") -> list[str]:
     """Return the attributes of which an expression names a column."""
     columns = dataset.of(DeclaredAttributes).columns
     return sorted({columns[name][0] for name in expression.names if name in columns})
 
 
 def _columns(
-    dataset: stage.DatasetConfig, outputs: Mapping[str, StoredOutput]
+    dataset: DatasetConfig, outputs: Mapping[str, StoredOutput]
 ) -> dict[str, left_out.Column]:
     columns = dataset.of(DeclaredAttributes).columns.items()
     return {as_: (outputs[name], of) for as_, (name, of) in columns if name in outputs}

@@ -11,11 +11,21 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
-from tokflow import stage
 from tokflow.attributes.config import Kind
 from tokflow.errors import ConfigError
 from tokflow.selection import stage as selection
 from tokflow.selection.left_out import Column, answers_of
+from tokflow.stage import (
+    Cost,
+    DatasetConfig,
+    Input,
+    Making,
+    Opened,
+    Stage,
+    Tables,
+    TablesWriter,
+    Writer,
+)
 from tokflow.store.config import Config, check_name, said_of
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.store import StoredOutput
@@ -50,7 +60,7 @@ class StrataConfig(Config):
     """Name to expression, in the grammar of `select`. A document is of the first that is true of
     it; one of which none is true is in no part, and counted."""
 
-    def over(self, dataset: stage.DatasetConfig) -> "dict[str, Expression]":
+    def over(self, dataset: DatasetConfig) -> "dict[str, Expression]":
         """Return the expression of each stratum over the columns of a dataset.
 
         Raises: ConfigError, whose place begins with the stratum, where one is wrong.
@@ -123,43 +133,43 @@ class Strata:
     """(num_documents,): the ordinal of its name, or NO_STRATUM."""
 
 
-class StrataStage(stage.Stage):
+class StrataStage(Stage):
     """The strata of the documents of each token shard."""
 
     name = "strata"
     config, needs = StrataConfig, "expressions"
     gives = "strata"
-    cost = stage.Cost(0.02)
+    cost = Cost(0.02)
 
-    def inputs(self, dataset: stage.DatasetConfig, variant: str) -> Sequence[stage.Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return what the expressions are over."""
         return selection.inputs_over(dataset, _together(dataset))
 
-    def recipe(self, making: stage.Making) -> Recipe:
+    def recipe(self, making: Making) -> Recipe:
         """Return what decides the strata: the tokens and the expressions."""
         dataset = making.graph.dataset
         tokens = making.input("tokens").fingerprint
         return _recipe(dataset, selection.decided_over(making, _together(dataset)), tokens=tokens)
 
-    def declared_recipe(self, dataset: stage.DatasetConfig, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the strata of any shard."""
         return _recipe(dataset, {})
 
-    def writer(self, making: stage.Making) -> stage.Writer:
+    def writer(self, making: Making) -> Writer:
         """Return what asks the expressions of each document."""
         dataset = making.graph.dataset
         expression = _together(dataset)
         files = selection.files_over(making, expression)
         asked = making.of(StrataConfig).expressions, selection.columns_of(dataset)
         of_all = selection.columns_over(making, expression), files.quantiles if files else {}
-        return stage.TablesWriter.of(making, strata_of, making.opened("tokens"), *asked, *of_all)
+        return TablesWriter.of(making, strata_of, making.opened("tokens"), *asked, *of_all)
 
-    def open(self, stored: StoredOutput, inputs: stage.Opened) -> Strata:
+    def open(self, stored: StoredOutput, inputs: Opened) -> Strata:
         """Return the stratum of each document."""
         codes = to_numpy(read_table(stored.file(STRATA_NAME))["stratum"])
         return Strata(tuple(stored.manifest.details["strata"]), codes)
 
-    def about(self, dataset: stage.DatasetConfig, variant: str) -> str:
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
         each = (f"    {name}: {of}" for name, of in _texts(dataset))
         return "The stratum of each document, the first that is true:\n\n" + "\n".join(each)
@@ -168,16 +178,16 @@ class StrataStage(stage.Stage):
 STRATA = StrataStage()
 
 
-def _texts(dataset: stage.DatasetConfig) -> list[list[str]]:
+def _texts(dataset: DatasetConfig) -> list[list[str]]:
     """Return the name and the canonical expression of each stratum; their order counts."""
     return [[name, of.text] for name, of in dataset.of(StrataConfig).over(dataset).items()]
 
 
-def _together(dataset: stage.DatasetConfig) -> "Expression":
+def _together(dataset: DatasetConfig) -> "Expression":
     return together(dataset.of(StrataConfig).over(dataset))
 
 
-def _recipe(dataset: stage.DatasetConfig, decided: Mapping[str, Any], **parents: str) -> Recipe:
+def _recipe(dataset: DatasetConfig, decided: Mapping[str, Any], **parents: str) -> Recipe:
     config = {"strata": _texts(dataset), **decided}
     return Recipe(stage=STRATA.name, version=STRATA_VERSION, config=config, parents=parents)
 
@@ -208,7 +218,7 @@ def strata_of(
     columns: Mapping[str, Kind],
     attributes: Mapping[str, Column],
     quantiles: Mapping[str, float | None],
-) -> stage.Tables:
+) -> Tables:
     """Return the stratum of each document of a shard: the first whose expression is true.
     `quantiles`: those over all files."""
     from tokflow.selection.expression import parse

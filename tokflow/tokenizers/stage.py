@@ -17,10 +17,21 @@ from tokflow.store.config import expanded
 from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.versions import known_changes
-from tokflow.tokenizers import hub, tokenizer, vocabulary
+from tokflow.tokenizers import hub, vocabulary
 from tokflow.tokenizers.auto_tokenizer import check_added_tokens
 from tokflow.tokenizers.engines.hugging_face import holds_code
 from tokflow.tokenizers.engines.reference import MODEL_NAME, reference_of
+from tokflow.tokenizers.tokenizer import (
+    BYTES_ENDS,
+    GENERATION_NAME,
+    Kind,
+    Tokenizer,
+    TokenizerConfig,
+    content_fingerprint,
+    is_path,
+    tokenizer_of,
+    write_encoding,
+)
 from tokflow.tokenizers.training import train_tokenizer
 
 TOKENIZER_VERSION = 2
@@ -37,12 +48,12 @@ class TokenizerStage(Stage):
     name = "tokenizer"
     is_of_file = False
     decides_all = True
-    config = tokenizer.TokenizerConfig
+    config = TokenizerConfig
     cost = Cost(1.0, 1 / 2e6)
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the raw files that a tokenizer is trained on, if it is."""
-        is_trained = dataset.of(tokenizer.TokenizerConfig).kind == "trained"
+        is_trained = dataset.of(TokenizerConfig).kind == "trained"
         return [Input(stage="raw", reach="all")] if is_trained else []
 
     def recipe(self, making: Making) -> Recipe:
@@ -56,27 +67,25 @@ class TokenizerStage(Stage):
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides, whatever files there are."""
-        return tokenizer_recipe(
-            dataset.of(tokenizer.TokenizerConfig), dataset.of(DocumentsConfig), {}, {}
-        )
+        return tokenizer_recipe(dataset.of(TokenizerConfig), dataset.of(DocumentsConfig), {}, {})
 
     def writer(self, making: Making) -> Writer:
         """Return what saves the tokenizer."""
         source, dataset = tokenizer_source(making), making.graph.dataset.name
         return WholeWriter(partial(write_tokenizer, source, dataset=dataset, recipe=making.recipe))
 
-    def open(self, stored: StoredOutput, inputs: Opened) -> tokenizer.Tokenizer:
+    def open(self, stored: StoredOutput, inputs: Opened) -> Tokenizer:
         """Return the tokenizer, whose code may not run."""
-        return tokenizer.tokenizer_of(stored)
+        return tokenizer_of(stored)
 
     def kinds(self, dataset: DatasetConfig, variant: str) -> Sequence[str]:
         """Return the tag of where the tokenizer comes from."""
-        kind = dataset.of(tokenizer.TokenizerConfig).kind
+        kind = dataset.of(TokenizerConfig).kind
         return [{"tiktoken": "openai", "huggingface": kind}.get(kind, "file")]
 
     def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
-        return ABOUT.format(dataset.of(tokenizer.TokenizerConfig).kind)
+        return ABOUT.format(dataset.of(TokenizerConfig).kind)
 
 
 TOKENIZER = TokenizerStage()
@@ -86,7 +95,7 @@ TOKENIZER = TokenizerStage()
 class TokenizerSource:
     """The config, files and documents that a tokenizer is made from."""
 
-    config: tokenizer.TokenizerConfig
+    config: TokenizerConfig
     base: Path
     """Folder that relative paths in the config start from."""
     raw_files: Mapping[str, RawFile]
@@ -99,8 +108,7 @@ class TokenizerSource:
         """True if `config.name` is a local file or folder, or could only be one."""
         kind = self.config.kind
         return kind in ("file", "sentencepiece") or (
-            kind == "huggingface"
-            and (self.path.exists() or tokenizer.is_path(str(self.config.name)))
+            kind == "huggingface" and (self.path.exists() or is_path(str(self.config.name)))
         )
 
     @property
@@ -115,7 +123,7 @@ class TokenizerSource:
         """
         path = self.path
         if path.is_file():
-            companions = ("tokenizer_config.json", "chat_template.jinja", tokenizer.GENERATION_NAME)
+            companions = ("tokenizer_config.json", "chat_template.jinja", GENERATION_NAME)
             beside = [path.parent / name for name in companions if self.config.kind == "file"]
             return [path, *(file for file in beside if file.is_file())]
         names = [file.name for file in path.iterdir() if file.is_file()] if path.is_dir() else []
@@ -139,7 +147,7 @@ def tokenizer_source(making: Making) -> TokenizerSource:
     Raises: TokenizerError where the pattern of files to train on matches none; RawFileError where
     one of them cannot be read.
     """
-    config, selected = making.of(tokenizer.TokenizerConfig), list[str]()
+    config, selected = making.of(TokenizerConfig), list[str]()
     if config.kind == "trained":  # the others are made without a look at the raw files
         keys = list(making.graph.sources)
         selected = [of for of in keys if config.files is None or fnmatch.fnmatch(of, config.files)]
@@ -160,7 +168,7 @@ def tokenizer_source(making: Making) -> TokenizerSource:
 
 
 def tokenizer_recipe(
-    config: tokenizer.TokenizerConfig,
+    config: TokenizerConfig,
     documents: DocumentsConfig,
     sizes: Mapping[Path, int],
     parents: Mapping[str, str],
@@ -222,9 +230,7 @@ def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str, reci
         counts={"vocab_size": facts.vocab_size},
         details={
             **special,
-            "tokenizer_fingerprint": tokenizer.content_fingerprint(
-                special, files, version=TOKENIZER_VERSION
-            ),
+            "tokenizer_fingerprint": content_fingerprint(special, files, version=TOKENIZER_VERSION),
             "origin": dict(facts.origin),
             "reference": reference_of(str(special["kind"]), folder),
         },
@@ -237,7 +243,7 @@ def _make_bytes(source: TokenizerSource, folder: Path) -> vocabulary.Facts:
     return vocabulary.Facts(
         vocab_size=258,
         special_tokens={},  # no text can spell an id past 255
-        added_tokens={name.decode(): id_ for id_, name in tokenizer.BYTES_ENDS.items()},
+        added_tokens={name.decode(): id_ for id_, name in BYTES_ENDS.items()},
         find=lambda name: name.encode()[0] if len(name.encode()) == 1 else None,
         eos_token="<eos>",
         bos_token="<bos>",
@@ -261,7 +267,7 @@ def _make_tiktoken(source: TokenizerSource, folder: Path) -> vocabulary.Facts:
         expected = "its files on the network or in TIKTOKEN_CACHE_DIR"
         remedy = "fetch them once where there is a network; later runs use the copy in the store"
         raise hub.refused_name(name, expected, vocabulary.shown(error), remedy) from error
-    tokenizer.write_encoding(
+    write_encoding(
         folder,
         encoding._mergeable_ranks,
         name=encoding.name,
@@ -328,7 +334,7 @@ def _make_trained(source: TokenizerSource, folder: Path) -> vocabulary.Facts:
     return dataclasses.replace(vocabulary.facts_of_json(folder, seen), eos_token=first)
 
 
-MAKERS: dict[tokenizer.Kind, Callable[[TokenizerSource, Path], vocabulary.Facts]] = {
+MAKERS: dict[Kind, Callable[[TokenizerSource, Path], vocabulary.Facts]] = {
     "bytes": _make_bytes,
     "file": _make_published,
     "huggingface": _make_published,

@@ -18,9 +18,13 @@ from tokflow.errors import ConfigError, RawFileError
 from tokflow.raw.globs import COMPRESSED_SUFFIXES, SUFFIXES, FileFormat, format_of_name
 
 READERS: dict[FileFormat, str] = {
-    "parquet": "parquet", "jsonl": "jsonl", "csv": "delimited", "tsv": "delimited", "txt": "txt",
+    "parquet": "parquet",
+    "jsonl": "jsonl",
+    "csv": "delimited",
+    "tsv": "delimited",
+    "txt": "txt",
     "arrow": "arrow",
-}  # fmt: skip
+}
 """The module for each format, imported when such a file is read: `read` yields its documents,
 `ranges` cuts it into ranges, `before` counts what stands before one, `columns_of` lists its
 columns, and `check_columns` compares them with the config."""
