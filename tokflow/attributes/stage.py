@@ -30,8 +30,9 @@ from tokflow.tokens.shard_files import TEXT_DIGEST
 if TYPE_CHECKING:  # it imports pyarrow.compute
     from tokflow.attributes.tables import Aligned
 
-ATTRIBUTES_VERSION, FUNCTION_VERSION = 2, 1
-"""Raised when the same input would give other bytes; the second with `function`."""
+ATTRIBUTES_VERSION, EVALUATION_VERSION, GROUP_VERSION = 1, 2, 2
+"""Raised when the same input would give other bytes; the second with `evaluation`, the third of
+tables by `key: row` where `raw.group` makes partitions of several files."""
 
 ATTRIBUTES_NAME = "attributes.parquet"
 """One row per document, in the order of documents.parquet; numbers are float64."""
@@ -60,20 +61,21 @@ class AttributesStage(Stage):
     def recipe(self, making: Making) -> Recipe:
         """Return what decides attributes: the documents, the tables, and what is taken of them; of
         a function its module and the texts, whatever makes tokens of these."""
-        source = _source_of(making)
+        config, raw, source = _config(making), making.of(RawConfig), _source_of(making)
         if isinstance(source, UserFunction):
             texts = making.opened("tokens").manifest.details[TEXT_DIGEST]
-            return _recipe(_config(making), {"module": source.sha256, "texts": texts}, {})
+            return _recipe(config, raw, {"module": source.sha256, "texts": texts}, {})
         parents = {"tokens": making.input("tokens").fingerprint}
-        if _config(making).evaluation:
-            decides = {"evaluation": named_digest(source.files), "text": _config(making).text}
-            return _recipe(_config(making), decides, parents)
-        return _recipe(_config(making), {"tables": source.digest(raw_files_of(making))}, parents)
+        if config.evaluation:
+            decides = {"evaluation": named_digest(source.files), "text": config.text}
+            return _recipe(config, raw, decides, parents)
+        return _recipe(config, raw, {"tables": source.digest(raw_files_of(making))}, parents)
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the attributes of any shard."""
         config = dataset.of(DeclaredAttributes).named[variant]
-        return _recipe(config, {} if config.function else {"tables": ""}, {})
+        decides = {} if config.function else {"tables": ""}
+        return _recipe(config, dataset.of(RawConfig), decides, {})
 
     def writer(self, making: Making) -> Writer:
         """Return what reads the tables and aligns them, or calls the function."""
@@ -122,7 +124,10 @@ def _config(making: Making) -> AttributeConfig:
 
 
 def _recipe(
-    config: AttributeConfig, decides: Mapping[str, str], parents: Mapping[str, str]
+    config: AttributeConfig,
+    raw: RawConfig,
+    decides: Mapping[str, str],
+    parents: Mapping[str, str],
 ) -> Recipe:
     of_function = {
         name: of
@@ -131,7 +136,9 @@ def _recipe(
     }
     of_table = {} if config.evaluation else {"key": config.key}
     fields = {"columns": config.columns, **(of_function or of_table), **decides}
-    version = FUNCTION_VERSION if config.function else ATTRIBUTES_VERSION
+    version = EVALUATION_VERSION if config.evaluation else ATTRIBUTES_VERSION
+    if config.files and config.key == "row" and raw.group is not None:
+        version = GROUP_VERSION
     return Recipe(stage="attributes", version=version, config=fields, parents=parents)
 
 

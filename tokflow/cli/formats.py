@@ -9,7 +9,6 @@ import typer
 from tokflow.cli.options import Json
 from tokflow.cli.terminal import print_json, print_styled, print_table
 from tokflow.exports import FORMATS, check_format
-from tokflow.pipeline.yaml_schema import yaml_schema
 
 LINE_LENGTH = 90
 
@@ -63,4 +62,6 @@ def _document(name: str) -> dict[str, Any]:
 
 def schema(json: Json = False) -> None:
     """Print the schema of a YAML, with or without `--json`."""
+    from tokflow.pipeline.yaml_schema import yaml_schema  # late: it imports every stage
+
     print_json(yaml_schema())

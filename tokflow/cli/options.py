@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError, nearest
-from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declared import list_declared, load_datasets, load_declared
 from tokflow.pipeline.project import PROJECT_VARIABLE, find_project
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import open_store
+
+if TYPE_CHECKING:  # it imports every stage
+    from tokflow.pipeline.dataset import Dataset
 
 Names = Annotated[
     list[str] | None,
@@ -102,7 +103,7 @@ def select(
     *,
     is_one: bool = False,
     broken: dict[str, ConfigError] | None = None,
-) -> list[Dataset]:
+) -> "list[Dataset]":
     """Return the named datasets, by default all, from the files of --config or from the project.
 
     `broken`: takes the errors of YAML files, by dataset, which are printed here and stop no other;
@@ -111,6 +112,8 @@ def select(
     Raises: ConfigError where a YAML file is wrong, too, two datasets would be built in the same
     folder, or there are several with `is_one`, for partitions are given.
     """
+    from tokflow.pipeline.declared import load_datasets  # late: it imports every stage
+
     opened = None if store is None else open_store(store)
     if configs:
         of_files = [(of, path) for path in configs for of in load_datasets(path, store=opened)]
@@ -148,7 +151,9 @@ def select(
 
 def _load(
     names: Words, store: Store | None, broken: dict[str, ConfigError] | None
-) -> list[Dataset]:
+) -> "list[Dataset]":
+    from tokflow.pipeline.declared import list_declared, load_declared
+
     declared = list_declared()
     if files := [name for name in names or () if name not in declared and Path(name).is_file()]:
         raise ConfigError(

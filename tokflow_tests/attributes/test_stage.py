@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from tokflow.attributes.stage import ATTRIBUTES_NAME
+from tokflow.attributes.stage import ATTRIBUTES, ATTRIBUTES_NAME
 from tokflow.audit.checks import Checker
 from tokflow.components import make_definitions
 from tokflow.errors import ChangedFileError, ConfigError
@@ -84,6 +84,24 @@ def test_rows_count_in_each_file_of_a_group(tmp_path: Path):
     assert values_of(dataset) == [[30.0, 31.0, 32.0, 20.0, 21.0]]
     [key] = graph_of(dataset).partitions
     assert counts_of(graph_of(dataset), key)["num_unused_rows"] == 2  # past the end of each
+
+
+@pytest.mark.parametrize(
+    ("of", "group", "version"),
+    [
+        ({"files": "scores/*", "key": "row"}, "1MB", 2),
+        ({"files": "scores/*", "key": "row"}, None, 1),
+        ({"files": "scores/*", "key": "url"}, "1MB", 1),
+        ({"function": "scoring:quality"}, "1MB", 1),
+    ],
+)
+def test_only_tables_by_row_in_a_group_have_the_version_of_groups(
+    tmp_path: Path, of: dict[str, Any], group: str | None, version: int
+):
+    more = {"scores": {"columns": QUALITY, **of}}
+    dataset = declared(tmp_path, more=more, raw={"files": "raw/*", "group": group})
+
+    assert ATTRIBUTES.declared_recipe(dataset, "scores").version == version
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])

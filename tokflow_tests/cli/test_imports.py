@@ -71,6 +71,10 @@ def test_help_imports_nothing_but_the_options_and_takes_the_threads_that_are_ask
     assert threads == "2"  # which numpy reads when it is imported
 
 
+def test_the_formats_import_no_stage_and_no_dataset():
+    assert modules_of("formats") & {"tokflow.pipeline.dataset", "tokflow.tokens.stage"} == set()
+
+
 def test_a_run_with_nothing_to_do_imports_neither_dagster_nor_rich_nor_what_writes(tmp_path: Path):
     write_raw(tmp_path, {"a.jsonl": ["ab"], "b.parquet": ["c"]})
     config = write_yaml(tmp_path, raw={"files": "raw/*"}, exports=["bin"])
