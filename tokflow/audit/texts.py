@@ -162,7 +162,7 @@ class Texts:
         shard were dropped."""
         shard = self.shard
         row = shard.origins.row_of(entry["raw_file"], entry["row"])
-        document = int(np.searchsorted(to_numpy(self._documents["row"]), row))
+        document = int(np.searchsorted(self._rows, row))
         spans, order, cut_chars = self._of_part(entry["part"])
         char_start = entry["char_start"]
         edges = np.searchsorted(spans.document, (document, document + 1), sorter=order)
@@ -193,6 +193,11 @@ class Texts:
         has_records = "num_records" in self.shard.manifest.counts
         columns = ["row", "num_chars", "text_hash", *(["record"] if has_records else [])]
         return self.shard.documents(columns)
+
+    @cached_property
+    def _rows(self) -> npt.NDArray[np.int64]:
+        """The row of each document, its chunks joined once for all texts."""
+        return to_numpy(self._documents["row"])
 
     @cached_property
     def _sources(self) -> tuple[TokenSource, TokenSource | None]:

@@ -26,7 +26,7 @@ def main(
     if json:
         print_json({"formats": [*map(_document, names)]})
     elif name is None:
-        rows = [[_document(of)[key] for key in ("name", "made_of", "description")] for of in names]
+        rows = [(each, _made_of(each), FORMATS[each].description) for each in names]
         print_table(("format", "made of", "for"), rows)
         print("\n`tokflow formats FORMAT` shows its files and options")
     else:
@@ -46,7 +46,7 @@ def _document(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "description": of.description,
-        "made_of": of.layout(options()).made_of,
+        "made_of": _made_of(name),
         "is_read": of.is_read,
         "options": [
             {
@@ -58,6 +58,10 @@ def _document(name: str) -> dict[str, Any]:
         ],
         "files": str(sys.modules[options.__module__].__doc__).strip(),
     }
+
+
+def _made_of(name: str) -> str:
+    return FORMATS[name].layout(FORMATS[name].options()).made_of
 
 
 def schema(json: Json = False) -> None:

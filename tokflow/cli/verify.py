@@ -127,11 +127,12 @@ def _check_given(
     """Refuse options that --excluded or --receipt would leave unread, or that lack a receipt."""
     options = {"--receipt": receipt, "--key": key, "--rebuild": rebuild, "--reference": reference}
     given = [name for name, of in options.items() if of]
-    if unread := given if excluded else ["--reference"] * bool(receipt and reference):
+    unread = [*options] if excluded else ["--reference"] if receipt else []
+    if found := [name for name in unread if name in given]:
         raise ConfigError(
             where="--excluded" if excluded else "--receipt",
-            expected="options that it reads",
-            found=", ".join(unread),
+            expected=f"none of {', '.join(unread)}" if excluded else "no --reference",
+            found=", ".join(found),
             remedy="run `tokflow verify` twice",
         )
     if given and given[0] in ("--key", "--rebuild"):
