@@ -171,10 +171,8 @@ def find_shared_texts(splits: Sequence[Split], *, min_chars: int = MIN_SHARED_CH
                 number = next(n for n, of in enumerate(of_files) if np.isin(of, shared).any())
                 own, rows = _whole_documents(splits[number], part, min_chars)
                 first = f"{splits[number].manifest.partition}:{rows[np.isin(own, shared)][0]}"
-                problems.append(
-                    f"{other} and {part}: expected no text in both, found {len(shared):,}, "
-                    f"such as {first}"
-                )
+                found = f"found {len(shared):,}, such as {first}"
+                problems.append(f"{other} and {part}: expected no text in both, {found}")
     return problems
 
 
@@ -303,8 +301,7 @@ def recheck(graph: BuildGraph, keys: Sequence[str]) -> tuple[list[str], list[str
     computed."""
     checker, found, not_computed = Checker(graph, recheck=True), list[str](), list[str]()
     is_built = not graph.unbuilt(graph.partitions)
-    for step in graph.stages:
-        stage = step.name
+    for stage in (of.name for of in graph.stages):
         outputs = graph.outputs_of(stage, keys)
         made = [of for of in outputs if (is_built or not of.is_of_all_files) and of.is_made]
         for outcome in checker.outcomes(stage, made) if made else ():
