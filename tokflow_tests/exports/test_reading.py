@@ -174,7 +174,10 @@ DAMAGED: dict[str, tuple[str, list[Damage]]] = {
     ),
     "litdata": ("train/chunk-0-0.bin", [cut(-2)]),
     "mds": ("train/shard.00000.mds", [cut(-1)]),
-    "megatron": ("train_text_document.idx", [put(0, b"MMAP"), put(9, b"\2"), put(17, b"\6")]),
+    "megatron": (
+        "train_text_document.idx",
+        [put(0, b"MMAP"), put(9, b"\2"), put(17, b"\6"), cut(-1)],
+    ),
     "modalities": ("train.pbin", [cut(size) for size in (40, 17, 12, 11, 0)]),
     # Another checksum of a header, no gzip member, no such deflated data.
     "webdataset": ("train/shard_00000000.tar", [put(0, b"x"), put(512, b"x"), put(520, bytes(20))]),
