@@ -154,36 +154,34 @@ def _split_shares_no_text(graph: BuildGraph, *outputs: Output) -> list[str]:
     return find_shared_texts([graph.open_split(of.name) for of in outputs])
 
 
-def find_shared_texts(splits: Sequence[Split], *, min_chars: int = MIN_SHARED_CHARS) -> list[str]:
+def find_shared_texts(splits: Sequence[Split]) -> list[str]:
     """Return one sentence for each pair of parts that have a text in common.
 
-    All files are looked at together. Only documents of at least `min_chars` characters that are
-    whole in their part are compared, by their text_hash; memory takes 16 bytes for each.
+    All files are looked at together. Only documents of at least MIN_SHARED_CHARS characters
+    that are whole in their part are compared, by text_hash; memory takes 16 bytes for each.
     """
     hashes: dict[str, npt.NDArray[np.void]] = {}
     problems = []
     for part in splits[0].parts if splits else ():
-        of_files = [_whole_documents(split, part, min_chars)[0] for split in splits]
+        of_files = [_whole_documents(split, part)[0] for split in splits]
         hashes[part] = np.unique(np.concatenate(of_files))
         for other in [*hashes][:-1]:
             shared = np.intersect1d(hashes[other], hashes[part], assume_unique=True)
             if len(shared):
                 number = next(n for n, of in enumerate(of_files) if np.isin(of, shared).any())
-                own, rows = _whole_documents(splits[number], part, min_chars)
+                own, rows = _whole_documents(splits[number], part)
                 first = f"{splits[number].manifest.partition}:{rows[np.isin(own, shared)][0]}"
                 found = f"found {len(shared):,}, such as {first}"
                 problems.append(f"{other} and {part}: expected no text in both, {found}")
     return problems
 
 
-def _whole_documents(
-    split: Split, part: str, min_chars: int
-) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]:
-    """Return the hashes of one file's whole documents in a part, and their rows."""
+def _whole_documents(split: Split, part: str) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]:
+    """Return the hashes of one file's long whole documents in a part, and their rows."""
     table, rows = split.shard.documents(["row", "num_chars", "text_hash"]), split.rows(part)
     runs = (rows[name][~rows["is_cut"]] for name in ("document", "num_documents"))
     documents = np.sort(positions_of_runs(*runs))
-    documents = documents[to_numpy(table["num_chars"])[documents] >= min_chars]
+    documents = documents[to_numpy(table["num_chars"])[documents] >= MIN_SHARED_CHARS]
     return hashes_as_array(table["text_hash"])[documents], to_numpy(table["row"])[documents]
 
 

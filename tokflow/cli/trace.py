@@ -170,17 +170,8 @@ def main(
             found = trace_documents(dataset, where=where, text=content, limit=limit, **how)
         print_json(found) if json else _print_documents(found)
     else:
-        stored, start, stop = find_export(export or ""), token or 0, (token or 0) + 1
-        if sequence is not None:
-            start, stop = sequence_range(stored, part, sequence)
         how = {"part": part, "trust_remote_code": trust_remote_code}
-        origins = trace_tokens(stored, start=start, stop=stop, **how)
-        if json:
-            print_json({"part": part, "origins": origins})
-            return
-        for origin in origins:
-            _print_origin(origin)
-        _print_note(origins)
+        _show_tokens(export or "", token or 0, sequence, how, json=json)
 
 
 def _check_asked(export: str | None, asked: dict[str, Any], beside: dict[str, Any]) -> None:
@@ -258,6 +249,23 @@ def _show_step(
         for origin in of.origins:
             _print_origin(origin)
     _print_note([origin for of in samples for origin in of.origins])
+
+
+def _show_tokens(
+    export: str, token: int, sequence: int | None, how: dict[str, Any], *, json: bool
+) -> None:
+    """Print the origin of a token, or of each segment of a sequence; `how`: as `trace_tokens` takes
+    it."""
+    stored, start, stop = find_export(export), token, token + 1
+    if sequence is not None:
+        start, stop = sequence_range(stored, how["part"], sequence)
+    origins = trace_tokens(stored, start=start, stop=stop, **how)
+    if json:
+        print_json({"part": how["part"], "origins": origins})
+        return
+    for origin in origins:
+        _print_origin(origin)
+    _print_note(origins)
 
 
 def _print_note(origins: Sequence[TokenOrigin]) -> None:

@@ -35,7 +35,7 @@ from tokflow.split.permutation import ShuffleConfig
 from tokflow.split.rule import PartConfig, Share, SplitConfig, with_parts
 from tokflow.split.stage import MIXED_SPLIT
 from tokflow.stage import Stage, stages_giving
-from tokflow.store.config import Config, Listed, expanded, naming, relocated, within
+from tokflow.store.config import Config, Listed, expanded, relocated, relocating, within
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import open_store
 from tokflow.store.urls import hub_url, is_url
@@ -258,13 +258,13 @@ class Dataset(Config):
         if self.documents.is_chat:
             _check_chats(self.documents, self.split, self.tokenizer)
         if self.attributes:
-            with naming("attributes", within):
+            with relocating("attributes", within):
                 self.of(DeclaredAttributes).check(self.documents)
         self.exclude.check_over(self.documents)
         if self.select.expression.strip():
-            with naming("select"):
+            with relocating("select"):
                 self.select.over(self)
-        with naming("strata", within):
+        with relocating("strata", within):
             self.strata.over(self)
         selecting = [of.name for of in stages_giving(self, "selection")]
         if self.split.scope == "dataset" and len(selecting) > 1:
@@ -274,7 +274,7 @@ class Dataset(Config):
                 found=f"dataset, with {' and '.join(selecting)}",
                 remedy="set split.scope: file, or leave one of them out",
             )
-        with naming("packing", within):
+        with relocating("packing", within):
             object.__setattr__(self, "packing", self.packing.for_parts(self.parts))
         check_exports(
             self.of(DeclaredExports),
@@ -307,7 +307,7 @@ class Dataset(Config):
             documents = documents.model_copy(update={"chat_template": template})
         moved = self.model_copy(update={"store": own, "documents": documents})
         moved._base = base
-        with naming(where):
+        with relocating(where):
             named = tuple(with_names(export, moved.names) for export in self.exports)
         object.__setattr__(moved, "exports", named)
         return moved

@@ -24,7 +24,7 @@ from tokflow.split.mixture import (
     plan_parts,
 )
 from tokflow.split.stage import SPLIT
-from tokflow.store.config import naming
+from tokflow.store.config import relocating
 from tokflow.strata.stage import parts_within
 from tokflow.tokenizers.tokenizer import Encoding
 from tokflow.tokens.shard import TokenShard
@@ -204,7 +204,7 @@ class MixturePlan:
         sources cannot be mixed so, which begins with `where`."""
         self._config, self._sizes = config, sizes
         self._available = total_tokens(sizes, parts)
-        with naming(where):
+        with relocating(where):
             self._planned = plan_parts(config, self._available)
 
     @cached_property

@@ -33,7 +33,7 @@ from tokflow.raw import BadFile, LeftOut, Listing, RawFile, RawSource, list_raw,
 from tokflow.split.permutation import ShuffleConfig, document_keys
 from tokflow.split.rule import SplitConfig, part_of_file
 from tokflow.store.atomic import new_file
-from tokflow.store.config import naming
+from tokflow.store.config import relocating
 from tokflow.store.manifest import joined_digest
 from tokflow.tokens.shard import TOKENS_VERSION, Origins
 from tokflow.tokens.shard_files import is_large
@@ -47,7 +47,7 @@ def list_files(dataset: Dataset) -> Listing:
     Raises: ConfigError, also for a file of no format that documents are read from, and for a part
     of the split that takes files of which there is none.
     """
-    with naming(f"dataset {dataset.name!r}"):
+    with relocating(f"dataset {dataset.name!r}"):
         found = list_raw(dataset.raw, base=dataset.base, store=dataset.folder)
         for key, source in found.sources.items():
             format_of(Path(source.url if source.is_local else key), dataset.documents)
@@ -61,7 +61,7 @@ def grouped_files(dataset: Dataset, listing: Listing) -> dict[str, tuple[RawSour
     Raises: ConfigError where they cannot be grouped as `raw.group` says.
     """
     sources = listing.sources
-    with naming(f"dataset {dataset.name!r}"):
+    with relocating(f"dataset {dataset.name!r}"):
         return partitions_of(
             sources,
             dataset.raw.group,

@@ -152,6 +152,7 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
         with TemporaryDirectory() as folder:
             [raw] = read_raw_files([smallest], store=Path(folder)).values()
             found = suggest([escaped(str(raw.path))], text=text)
+        found = replace(found, vocab_size=_vocab_size(num_bytes))  # of all files
     else:
         found = _of_files([Path(of.url) for of in listed.sources.values()], text, num_bytes)
     known = {of.source_split for of in listed.sources.values() if of.source_split}
@@ -162,7 +163,6 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
         found,
         split={"parts": parts} if len(splits) > 1 else found.split,
         max_characters=most if num_bytes > TRAINING_CHARACTERS else None,
-        vocab_size=max(found.vocab_size, _vocab_size(num_bytes)),
         num_files=len(sizes),
         num_bytes=num_bytes,
         left_out=listed.left_out,
@@ -180,7 +180,7 @@ def _of_files(paths: Sequence[Path], text: str | None, num_bytes: int) -> Sugges
         found,
         documents={**found.documents, **rejects},
         split=_split(count, num_bytes, is_chat=found.config.is_chat),
-        vocab_size=_vocab_size(count.num_characters),
+        vocab_size=_vocab_size(max(count.num_characters, num_bytes)),
         formats=tuple(sorted({format_of(path, DocumentsConfig()) for path in paths})),
         first_reject=count.first_reject,
     )

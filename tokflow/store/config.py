@@ -237,7 +237,9 @@ def within(outer: str, error: TokflowError) -> ConfigError:
 
 
 @contextmanager
-def naming(outer: str, put: Callable[[str, TokflowError], ConfigError] = said_of) -> Iterator[None]:
+def relocating(
+    outer: str, put: Callable[[str, TokflowError], ConfigError] = said_of
+) -> Iterator[None]:
     """Let each ConfigError of the block say that it is of something in `outer`, by `said_of` or
     `within`."""
     try:

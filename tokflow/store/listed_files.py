@@ -12,6 +12,7 @@ croissant.json | sha256sum`), text in its last one (`head -n -1 README.md | sha2
 """
 
 import errno
+import fcntl
 import hashlib
 import os
 from collections.abc import Iterable
@@ -252,8 +253,6 @@ def _link(path: Path, new: Path) -> bool:
 def _has_cloned(path: Path, new: Path) -> bool:
     """Let `new` share the blocks of a file, where the file system can (Btrfs, XFS): it refuses
     links to files of other users, or more than so many. Return whether it does."""
-    import fcntl  # late: Windows has none
-
     with path.open("rb") as source, new.open("xb") as file:
         try:
             fcntl.ioctl(file, FICLONE, source.fileno())

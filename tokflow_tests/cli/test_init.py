@@ -307,7 +307,8 @@ def test_a_folder_of_save_to_disk_stands_for_itself_and_its_splits(tmp_path: Pat
 
 def test_a_dataset_of_the_hub_is_looked_at_by_its_smallest_file(hub: Hub, tmp_path: Path):
     write(tmp_path / "a.parquet")
-    pq.write_table(pa.table({"body": ["small"] * 3}), tmp_path / "b.parquet")
+    bodies = ["small " * 100] * 5_000  # 3 million characters, of which 2,048 ids would be made
+    pq.write_table(pa.table({"body": bodies}), tmp_path / "b.parquet")
     files = {"train-0": "a", "train-1": "a", "test-0": "b"}
     content = {name: (tmp_path / f"{file}.parquet").read_bytes() for name, file in files.items()}
     hub.push("team/number-tales", {f"{name}.parquet": of for name, of in content.items()})
@@ -317,7 +318,7 @@ def test_a_dataset_of_the_hub_is_looked_at_by_its_smallest_file(hub: Hub, tmp_pa
     made = run("run", "--config", "number-tales.yaml")
 
     assert (found["name"], found["num_files"]) == ("number-tales", 3)
-    assert found["documents"] == {"text": "body"}
+    assert (found["documents"], found["tokenizer"]["vocab_size"]) == ({"text": "body"}, 512)
     assert list(found["split"]["parts"]) == ["train", "test"]
     assert fetched == ["test-0.parquet"]
     assert made.exit_code == 0, made.output
