@@ -50,10 +50,9 @@ example-train: .venv-interop/loaders/ready ## A small training with torch: a bin
 test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
-	@{ $(BIN)/mypy --no-error-summary && $(BIN)/lint-imports; } >.venv/lint.txt 2>&1 & lint=$$!; \
-		$(BIN)/pytest --quiet -m "$(FAST)" -n 3 --dist loadfile $(ARGS); status=$$?; \
-		wait $$lint || { cat .venv/lint.txt; status=1; }; \
-		exit $$status # tests wait for processes half of their time: three at once, types beside them
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports >.venv/imports.txt || { cat .venv/imports.txt; exit 1; }
+	@$(BIN)/pytest --quiet -m "$(FAST)" -n 3 --dist loadfile $(ARGS) # many wait for processes
 
 test-deploy: $(READY) .venv-deploy/ready ## The services of deploy/ with a PostgreSQL: builds, restarts, backups, containers, login
 	@PYTHONPATH=.venv-deploy/lib $(BIN)/python -c "import dagster_k8s, kubernetes.client" # else skipped
