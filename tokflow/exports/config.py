@@ -1,7 +1,7 @@
 """One export as a dataset declares it: its format, its options, and what decides its files."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations
@@ -17,7 +17,7 @@ from tokflow.exports.format import Layout, SourceNames
 from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.part import check_eos_first
 from tokflow.sequences import PackingChanges, PackingConfig, Packings
-from tokflow.store.config import Config, check_keys, check_name, said_of, within
+from tokflow.store.config import Config, check_keys, check_name, relocating, within
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "axolotl": {
@@ -216,12 +216,9 @@ class DeclaredExports:
 
     def packing_of(self, export: ExportConfig) -> PackingConfig:
         """Return the packing of an export. Raises: ConfigError."""
-        try:
+        with export_named(export), relocating("packing", within):
             own = self.packing.changed(export.packing) if export.packing else self.packing
             return own.for_parts(self.parts)
-        except ConfigError as error:
-            with export_named(export):
-                raise within("packing", error) from error.__cause__
 
     @cached_property
     def packings(self) -> Packings:
@@ -292,10 +289,6 @@ def check_exports(exports: DeclaredExports, *, has_eos: bool, has_bos: bool) -> 
             format_.check(export.options, {packing.of_part(part).stored_length for part in parts})
 
 
-@contextmanager
-def export_named(export: ExportConfig) -> Iterator[None]:
+def export_named(export: ExportConfig) -> AbstractContextManager[None]:
     """Let a ConfigError say which export it is about; `where` is an option of it."""
-    try:
-        yield
-    except ConfigError as error:
-        raise said_of(f"exports: {export.name}", error) from error.__cause__
+    return relocating(f"exports: {export.name}")

@@ -10,7 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from tokflow.errors import ConfigError
-from tokflow.store.config import Config, check_keys, within
+from tokflow.store.config import Config, check_keys, relocating, within
 from tokflow.strata.stage import undivided
 
 Strategy: TypeAlias = Literal["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
@@ -140,11 +140,9 @@ class PackingConfig(Config):
             return self
         own = self._own()
         changes = {**self.parts.get(undivided(name), {}), **self.parts.get(name, {})}
-        try:
+        with relocating(f"parts.{name}", within):
             check_keys(changes, own, where="")
             return PackingConfig.read({**own, **changes}, where="")
-        except ConfigError as error:
-            raise within(f"parts.{name}", error) from None
 
     def changed(self, changes: Mapping[str, Any]) -> "PackingConfig":
         """Return the packing with other fields: those hold for every part, whatever was declared

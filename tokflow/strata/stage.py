@@ -26,7 +26,7 @@ from tokflow.stage import (
     TablesWriter,
     Writer,
 )
-from tokflow.store.config import Config, check_name, said_of
+from tokflow.store.config import Config, check_name, relocating
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import make_table, read_table, to_numpy
@@ -67,10 +67,8 @@ class StrataConfig(Config):
         """
         found = {}
         for name, text in self.expressions.items():
-            try:
+            with relocating(name):
                 found[name] = selection.expression_over(dataset, text)
-            except ConfigError as error:
-                raise said_of(name, error) from None
             if copies := found[name].copies:
                 raise ConfigError(
                     where=name,
