@@ -268,6 +268,10 @@ class BuildGraph:
             self._outputs[place] = Output(self, step, key, variant)
         return self._outputs[place]
 
+    def has(self, output: Output) -> bool:
+        """Return whether an output is still as it was when it was asked for."""
+        return self._outputs.get((output.stage, output.key, output.variant)) is output
+
     def is_of_file(self, stage: str) -> bool:
         """Return whether each partition has an output of a stage."""
         step = self.steps.get(stage)

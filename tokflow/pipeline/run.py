@@ -181,8 +181,7 @@ class Build:
             while (yield from self._make_all(pool)):
                 # Of a limited dataset the first files are known again, of groups without a bad file
                 # the next ones.
-                asked = {of: self.graph.output(of.stage, of.key, of.variant) for of in self.made}
-                self.made = {of: self.made[of] for of in self.made if asked[of] is of}
+                self.made = {of: made for of, made in self.made.items() if self.graph.has(of)}
                 now = self.graph.partitions
                 for key, raw in [*self.partitions.items()]:
                     if [of.key for of in now.get(key, ())] != [of.key for of in raw.files]:
