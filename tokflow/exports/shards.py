@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NotRequired, TypedDict
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.config import ExportConfig
@@ -37,13 +37,21 @@ class FileShard:
     """Hash of what decides its bytes: the outputs of its raw files, format and options."""
 
 
-WrittenShard: TypeAlias = Mapping[str, Any]
-"""Files that were written together, as a manifest has them: num_files; num_sequences, 0 of a stream
-and of files that are not of whole raw files; fingerprint, that of the shard, empty of such files;
-taken, counts as `Part.taken` has them; files, the facts of each, where there are some."""
+class WrittenShard(TypedDict):
+    """Files that were written together, as a manifest has them."""
+
+    num_files: int
+    num_sequences: int
+    """0 of a stream, and of files that are not of whole raw files."""
+    fingerprint: str
+    """That of the shard; empty of files that are not of whole raw files."""
+    taken: Mapping[str, int]
+    """Counts, as `Part.taken` has them."""
+    files: NotRequired[Sequence[FileFacts]]
+    """The facts of each, where there are some."""
 
 
-def facts_of(written: WrittenShard) -> list[FileFacts]:
+def facts_of(written: WrittenShard) -> Sequence[FileFacts]:
     """Return the facts of each file, which may be none."""
     return written.get("files") or [{}] * written["num_files"]
 
@@ -51,9 +59,15 @@ def facts_of(written: WrittenShard) -> list[FileFacts]:
 def _written(
     files: Sequence[FileFacts], taken: Mapping[str, int], num_sequences: int = 0, decided: str = ""
 ) -> WrittenShard:
-    own = {"fingerprint": decided, "taken": dict(sorted(taken.items()))}
-    facts = {"files": files} if any(files) else {}
-    return {"num_files": len(files), "num_sequences": num_sequences, **own, **facts}
+    written = WrittenShard(
+        num_files=len(files),
+        num_sequences=num_sequences,
+        fingerprint=decided,
+        taken=dict(sorted(taken.items())),
+    )
+    if any(files):
+        written["files"] = files
+    return written
 
 
 def shards_of(part: Part, config: ExportConfig, recipe: Recipe) -> list[FileShard]:
