@@ -340,9 +340,11 @@ class Checker:
         groups = [self._group(stage, some) for some in together]
         groups = [of for of in groups if not (of.lacks_tokens and check.needs_tokens)]
         found = {of: self._memory.find(name, of.place, of.digest) for of in groups}
-        # Of errors only that there were none is believed.
-        is_due = [told is None or (told and not check.is_warning) for told in found.values()]
-        due = [of for of, is_it in zip(found, is_due, strict=True) if is_it or self._recheck]
+        due = [  # of errors only that there were none is believed
+            of
+            for of, told in found.items()
+            if self._recheck or told is None or (told and not check.is_warning)
+        ]
         looked_at = due
         if check.covers == "sample":  # some of the files, evenly spread, and those found wrong
             failed = [of for of in due if self._memory.has_failed(name, of.place)]

@@ -108,7 +108,8 @@ def main(
     )
     run = _run
     if shard is not None:
-        run = partial(_run_share, share=(share := FileShare.read(shard)))
+        share = FileShare.read(shard)
+        run = partial(_run_share, share=share)
         if beside := "--partition" if partitions else "--recheck" if recheck else None:
             raise ConfigError(
                 where="--shard",
@@ -239,8 +240,9 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
     too."""
     from tokflow.cli.progress import Bars, Errors, printed_lines
 
+    dataset = plan.graph.dataset
     if not asked.json and (proposed := proposed_group(plan.graph)):
-        print(f"{plan.graph.dataset.name}: {proposed}", flush=True)
+        print(f"{dataset.name}: {proposed}", flush=True)
     errors = Bars(plan) if sys.stdout.isatty() and not asked.json else Errors()
     problems: list[str] = []
     lacking: Sequence[str] = ()
@@ -254,7 +256,7 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
             if isinstance(errors, Bars):
                 stack.enter_context(errors)
             elif not asked.json:
-                reporter = printed_lines(plan.graph.dataset.name, errors)
+                reporter = printed_lines(dataset.name, errors)
             what: dict[str, Any] = {"partitions": asked.partitions, "reporter": reporter}
             if asked.in_dagster:
                 how = {"recheck": asked.recheck, "workers": asked.workers}
@@ -265,12 +267,12 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
                 from tokflow.pipeline.run import build_dataset
                 from tokflow.record.export_card import write_cards
 
-                built = build_dataset(plan.graph.dataset, graph=plan.graph, **what, **asked.workers)
-                write_cards(plan.graph.dataset, [of.output for of in built.made])
+                built = build_dataset(dataset, graph=plan.graph, **what, **asked.workers)
+                write_cards(dataset, [of.output for of in built.made])
                 if asked.recheck:  # which a run of Dagster does by itself
                     from tokflow.audit.checks import recheck
 
-                    graph = graph_of(plan.graph.dataset)
+                    graph = graph_of(dataset)
                     problems, lacking = recheck(graph, graph.selected_keys(asked.partitions))
         if not asked.json:
             _say_what_came(plan, built, problems, lacking, asked)
@@ -288,20 +290,21 @@ def _say_what_came(
     not_computed: Sequence[str],
     asked: _Asked,
 ) -> None:
+    name = plan.graph.dataset.name
     if built.num_new or built.failed:
         from tokflow.cli.closing_summary import print_summary
 
         if built.num_new:  # as where another machine made a share of the files
             for change in plan.library_changes(of_engines=True):
-                print(f"{plan.graph.dataset.name}: tokens of two versions of a library: {change}")
+                print(f"{name}: tokens of two versions of a library: {change}")
         print_summary(plan, built, is_declared=asked.in_dagster)
     elif not problems:
         _say_nothing_to_do(plan)
     if asked.recheck and not problems:
         all_but = "all checks but those of dropped tokens" if not_computed else "all checks"
-        print(f"{plan.graph.dataset.name}: {all_but} were computed again and found nothing wrong")
+        print(f"{name}: {all_but} were computed again and found nothing wrong")
         if not_computed:
-            print(f"{plan.graph.dataset.name}: not computed: {', '.join(not_computed)}")
+            print(f"{name}: not computed: {', '.join(not_computed)}")
 
 
 def _say_nothing_to_do(plan: Plan) -> None:
